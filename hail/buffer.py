@@ -86,7 +86,10 @@ class Buffer:
     def numpy(self) -> npt.NDArray[np.generic]:
         """A view of the bytes, never a copy. Valid while the lease it came from is."""
         raw = (ctypes.c_uint8 * self.nbytes).from_address(self.address)
-        return np.frombuffer(raw, dtype=self.dtype.numpy).reshape(self.shape)
+        array: npt.NDArray[np.generic] = np.ndarray(
+            self.shape, dtype=self.dtype.numpy, buffer=memoryview(raw).cast("B")
+        )
+        return array
 
     def typed(self, dtype: DType, shape: tuple[int, ...]) -> Buffer:
         """The same bytes under another dtype and shape; nbytes shrinks to fit, never grows."""

@@ -12,10 +12,12 @@ NEVER = 2**63 - 1
 
 
 class CancelToken:
-    """`deadline_ns` is a CLOCK_MONOTONIC time, comparable between processes of one machine."""
+    """`deadline_ns` is a CLOCK_MONOTONIC time, comparable between processes of one machine;
+    `latest_start_ns`, settable as predictions change, the time after which starting a step is pointless."""
 
-    def __init__(self, deadline_ns: int = NEVER) -> None:
+    def __init__(self, deadline_ns: int = NEVER, latest_start_ns: int | None = None) -> None:
         self.deadline_ns = deadline_ns
+        self.latest_start_ns = deadline_ns if latest_start_ns is None else latest_start_ns
         self._cancelled = threading.Event()
         self._hooks: list[Callable[[], None]] = []
         self._lock = threading.Lock()

@@ -51,9 +51,7 @@ class Overloaded(MeshError):
 
     code = "overloaded"
 
-    def __init__(
-        self, message: str, *, retry_after: float = 1.0, predicted: float | None = None
-    ) -> None:
+    def __init__(self, message: str, *, retry_after: float = 1.0, predicted: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.predicted = predicted
