@@ -1,0 +1,1 @@
+"""Converters from published weight formats to the ONNX graphs that the reference units run. No torch."""
