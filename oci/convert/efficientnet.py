@@ -32,7 +32,8 @@ class Stage:
 
 
 STAGES = (
-    Stage(1, 3, 1), Stage(2, 3, 2), Stage(2, 5, 2), Stage(3, 3, 2), Stage(3, 5, 1), Stage(4, 5, 2), Stage(1, 3, 1),
+    Stage(1, 3, 1), Stage(2, 3, 2), Stage(2, 5, 2), Stage(3, 3, 2), Stage(3, 5, 1), Stage(4, 5, 2),
+    Stage(1, 3, 1),
 )  # fmt: skip
 
 

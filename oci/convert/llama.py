@@ -1,11 +1,11 @@
 """Llama-family language models: GGUF (Q4_1 weights, Q8_0 embedding) → an ONNX sequence graph.
 
 The graph follows the sequence contract of the kernels: `input_ids` [B, S] i64, `seqlens_k` [B] i32 (a row's
-length after this step, less one), `total_len` i32 (the longest row's length after this step), `past.L.k/v` and
-`present.L.k/v` [B, KV heads, room, head size] f32, bound to the same memory; out comes `logits` [B, 1, V] of
-the last position.
+length after this step, less one), `total_len` i32 (the longest row's length after this step), `past.L.k/v`
+and `present.L.k/v` [B, KV heads, room, head size] f32, bound to the same memory; out comes `logits` [B, 1, V]
+of the last position.
 
-Q4_1 is w = d·q + m with a real-valued minimum m, while MatMulNBits knows integer zero points z: w = d·(q − z).
+Q4_1 is w = d·q + m with a real-valued minimum m; MatMulNBits knows integer zero points z: w = d·(q − z).
 Rounding −m/d alone costs a mean KL divergence of 0.4. So the residual r = m + z·d, one value a block, goes
 along as extra weight columns: W·x = Σ d·(q − z)·x + Σ_b r_b·(Σ_{i in b} x_i). The extra columns are 4-bit
 blocks too, and are fed with the block sums of x, which one small product per activation computes.
@@ -20,7 +20,7 @@ import onnx
 
 from hailmesh.hail.errors import ImageError
 from hailmesh.oci.convert.gguf import Gguf
-from hailmesh.oci.convert.graph import FLOAT, INT32, INT64, MICROSOFT, GraphBuilder
+from hailmesh.oci.convert.graph import FLOAT, INT32, INT64, MICROSOFT, GraphBuilder, Shape
 from hailmesh.oci.convert.quant import BLOCK, F32, U8, asymmetric_4bit, blocks_of, pack_nibbles
 
 INT8_ACTIVATIONS = 4
@@ -30,8 +30,8 @@ Weights = tuple[U8, F32, F32]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """The hyperparameters that shape the graph."""
+class Hyperparameters:
+    """The numbers that shape the graph."""
 
     layers: int
     heads: int
@@ -47,7 +47,7 @@ class Shape:
         return self.width // self.heads
 
     @classmethod
-    def of(cls, model: Gguf) -> Shape:
+    def of(cls, model: Gguf) -> Hyperparameters:
         """From the metadata; ImageError if the file holds another architecture."""
         if model["general.architecture"] != "llama":
             raise ImageError(f"expected a llama model, found {model['general.architecture']!r}")
@@ -71,7 +71,7 @@ def _stack(*parts: Weights) -> Weights:
 class _Decoder:
     def __init__(self, model: Gguf, context: int) -> None:
         self.gguf = model
-        self.shape = Shape.of(model)
+        self.shape = Hyperparameters.of(model)
         self.context = context
         self.graph = GraphBuilder("llama")
         self._with_sums: dict[str, str] = {}
@@ -130,7 +130,7 @@ class _Decoder:
             self.rotary(block + "attn_k", shape.kv_heads),
             self.weights(block + "attn_v"),
         )
-        cache = ["B", shape.kv_heads, "room", shape.head_size]
+        cache: Shape = ["B", shape.kv_heads, "room", shape.head_size]
         past = [graph.input(f"past.{layer}.{part}", FLOAT, cache) for part in "kv"]
         present = [f"present.{layer}.{part}" for part in "kv"]
         attended, *_ = graph.ops(

@@ -44,7 +44,9 @@ def _rebuild_tensor(
     if min((offset, *size, *stride)) < 0 or (0 not in size and last >= storage.size):
         raise ImageError("a tensor in the .pth file reaches past its storage")
     steps = [step * storage.itemsize for step in stride]
-    return np.lib.stride_tricks.as_strided(storage[offset:], size, steps).copy()
+    view: Array = np.lib.stride_tricks.as_strided(storage[offset:], size, steps)
+    copy: Array = view.copy()
+    return copy
 
 
 def _rebuild_parameter(data: Array, *_: Any) -> Array:

@@ -28,7 +28,7 @@ def pack_nibbles(values: U8) -> U8:
     """Values 0 to 15 along the last axis (padded to an even count), packed two to a byte."""
     if values.shape[-1] % 2:
         values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 1)])
-    packed: U8 = values[..., 0::2] | (values[..., 1::2] << 4)
+    packed: U8 = values[..., 0::2] | (values[..., 1::2] << np.uint8(4))
     return packed
 
 

@@ -1,8 +1,8 @@
 """Whisper: CTranslate2 weights → an encoder graph and a decoder sequence graph.
 
-The encoder takes `mel` [N, bands, F] f32 with any even number of frames up to 2 × its positions, and gives for
-every decoder layer L the cross-attention's keys `cross.L.k` [N, heads, head size, F/2] (already transposed)
-and values `cross.L.v` [N, heads, F/2, head size]. Its weights are float16 on disk and float32 in memory.
+The encoder takes `mel` [N, bands, F] f32 with any even number of frames up to 2 × its positions, and gives
+for every decoder layer L the cross-attention's keys `cross.L.k` [N, heads, head size, F/2] (already
+transposed) and values `cross.L.v` [N, heads, F/2, head size]. Its weights are float16 on disk and float32 in memory.
 
 The decoder follows the sequence contract (see llama.py), with `cross.L.k/v` as further, bound inputs. Its
 products are symmetric 8-bit. Positions follow from `seqlens_k`, so no position input is needed.
@@ -15,7 +15,7 @@ import onnx
 
 from hailmesh.hail.errors import ImageError
 from hailmesh.oci.convert.ct2 import Model
-from hailmesh.oci.convert.graph import FLOAT, INT32, INT64, MICROSOFT, GraphBuilder
+from hailmesh.oci.convert.graph import FLOAT, INT32, INT64, MICROSOFT, GraphBuilder, Shape
 from hailmesh.oci.convert.quant import BLOCK, F32, symmetric_8bit
 
 EPSILON = 1e-5
@@ -140,7 +140,7 @@ class _Decoder(_Part):
         graph, name = self.graph, f"decoder/layer_{index}/self_attention/"
         h = self.layer_norm(x, name + "layer_norm")
         qkv = self.linear(h, name + "qkv", *self.parameters(name + "linear_0"))
-        cache = ["B", self.heads, "room", self.head_size]
+        cache: Shape = ["B", self.heads, "room", self.head_size]
         past = [graph.input(f"past.{index}.{part}", FLOAT, cache) for part in "kv"]
         present = [f"present.{index}.{part}" for part in "kv"]
         attended, *_ = graph.ops(

