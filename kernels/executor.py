@@ -8,6 +8,7 @@ from typing import Protocol
 
 from hailmesh.hail.buffer import Buffer, DType
 from hailmesh.hail.cancel import CancelToken
+from hailmesh.hail.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,9 @@ class TensorSpec:
     dtype: DType
     shape: tuple[int, ...]
 
+    def __str__(self) -> str:
+        return f"{self.dtype.name.lower()} {_dimensions(self.shape)}"
+
     def admits(self, buffer: Buffer) -> bool:
         """Whether `buffer` has this dtype and a shape that fits."""
         return (
@@ -25,6 +29,26 @@ class TensorSpec:
             and len(buffer.shape) == len(self.shape)
             and all(want in (-1, got) for want, got in zip(self.shape, buffer.shape, strict=True))
         )
+
+
+def _dimensions(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join("any" if size == -1 else str(size) for size in shape) + "]"
+
+
+def describe(buffer: Buffer) -> str:
+    """A buffer's dtype and shape, written as a TensorSpec's."""
+    return f"{buffer.dtype.name.lower()} {_dimensions(buffer.shape)}"
+
+
+def check_tensors(kind: str, specs: Sequence[TensorSpec], buffers: Sequence[Buffer | None]) -> None:
+    """UsageError unless there are as many buffers as specs and each that is not None fits its own. `kind` is
+    `input` or `output`."""
+    if len(buffers) != len(specs):
+        names = ", ".join(spec.name for spec in specs)
+        raise UsageError(f"expected {len(specs)} {kind}s ({names}), got {len(buffers)}")
+    for spec, buffer in zip(specs, buffers, strict=True):
+        if buffer is not None and not spec.admits(buffer):
+            raise UsageError(f"{kind} {spec.name!r}: expected {spec}, got {describe(buffer)}")
 
 
 Allocate = Callable[[DType, tuple[int, ...]], Buffer]
@@ -44,8 +68,13 @@ class Executor(Protocol):
         allocate: Allocate,
         wanted: Sequence[bool],
         token: CancelToken,
+        level: int,
     ) -> list[Buffer | None]:
         """Computes the wanted outputs, in the graph's order, into the given buffers, or into freshly
-        allocated ones where `outputs` holds None. UsageError names the tensor that doesn't fit."""
+        allocated ones where `outputs` holds None; None stands for what wasn't wanted. `level`: the
+        arbiter's, for the lane's gate. UsageError names the tensor that doesn't fit; Cancelled and
+        DeadlineExceeded as the token says, also in mid-run. After an error the content of the output
+        buffers is undefined, and what `allocate` gave stays the caller's to release."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Frees the graph once the runs in progress have ended; `run` must not be called any more."""
