@@ -22,6 +22,9 @@ GRANULE = 65536
 """Bytes. The largest page of any kernel we run on (aarch64 has 64 KiB pages), and a wasm page."""
 
 
+_SAMPLE_FROM = 1 << 20
+
+
 class Arena:
     """An allocator over a range of a memfd that several processes map. Thread-safe; the ranges of different
     processes are disjoint, so no process ever asks another."""
@@ -318,7 +321,7 @@ class Arena:
             self._redundancy += block.nbytes * (time.monotonic() - block.read_at)
         for tally in self._tallies(block):
             tally.drop(block.nbytes, redundant)
-        if block.nbytes >= memfd.PUNCH_FROM:
+        if block.nbytes >= _SAMPLE_FROM:
             self._sample()
         if block.span:
             self._spans -= block.nbytes

@@ -72,7 +72,8 @@ class Coherence(Enum):
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """`offset`: bytes from the arena's start (the same in every process);
-    `address`: virtual address in this process; `nbytes`: bytes of content, at most the block's size."""
+    `address`: virtual address in this process; `nbytes`: bytes of content, at most the block's size;
+    `mappable`: False for a part of a granule, whose neighbours a guest would see."""
 
     offset: int
     address: int
@@ -82,6 +83,7 @@ class Buffer:
     generation: int = 0
     memory: MemoryType = MemoryType.HOST
     coherence: Coherence = Coherence.COHERENT
+    mappable: bool = True
 
     def numpy(self) -> npt.NDArray[np.generic]:
         """A view of the bytes, never a copy. Valid while the lease it came from is."""

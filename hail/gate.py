@@ -3,7 +3,7 @@
 The page (64 KiB, the first granule of the arena):
 
     offset 0     u32 sequence, a futex word: changes when somebody left who may have kept others waiting
-    offset 256   u32 masks[3 domains][128 rows]: bit n is set while the row's process has work of level n
+    offset 256   u32 masks[3 domains][64 rows]: bit n is set while the row's process has work of level n
                  that runs or wants to run in the domain
 
 Python has no atomic operations, so nothing here needs one: a row's words have a single writer, the process
@@ -14,25 +14,20 @@ increments; every waiter looks again after at most 5 ms, so the worst of it is t
 from __future__ import annotations
 
 import ctypes
-import platform
 import threading
 import time
 from enum import IntEnum
 from functools import cache
 
-from hailmesh.hail import libc
+from hailmesh.hail import futex
 from hailmesh.hail.cancel import CancelToken
 from hailmesh.hail.errors import DeadlineExceeded, UsageError
 
 LEVELS = 32
-ROWS = 128
+ROWS = 64
 _MASKS = 256
 _ROW_BYTES = ROWS * 4
 _REPOLL_NS = 5_000_000
-_FUTEX_WAIT = 0
-_FUTEX_WAKE = 1
-_EVERYONE = 2**31 - 1
-_SYS_FUTEX = {"x86_64": 202, "aarch64": 98}
 
 
 class Domain(IntEnum):
@@ -83,14 +78,13 @@ class _Row:
 
 
 class Gate:
-    """One process's way through the gate page at `buffer_address`. `row` (0 to 127) is this process's alone;
+    """One process's way through the gate page at `buffer_address`. `row` (0 to 63) is this process's alone;
     a process makes one Gate and derives others with `within`."""
 
     def __init__(self, buffer_address: int, row: int) -> None:
         if not 0 <= row < ROWS:
             raise UsageError(f"a gate row is 0 to {ROWS - 1}, not {row}")
         self._own = _Row(buffer_address, row)
-        self._futex = _SYS_FUTEX.get(platform.machine())
         self._bind(Domain.WIDE)
 
     def _bind(self, domain: Domain) -> None:
@@ -105,7 +99,6 @@ class Gate:
         cores with it. A new Gate is WIDE, which waits for all."""
         gate = object.__new__(Gate)
         gate._own = self._own
-        gate._futex = self._futex
         gate._bind(domain)
         return gate
 
@@ -128,7 +121,8 @@ class Gate:
                 self._may_start(token)
                 if not self._blocked(level):
                     return (time.monotonic_ns() - began) / 1e9
-                self._sleep(sequence, token.latest_start_ns - time.monotonic_ns())
+                left = token.latest_start_ns - time.monotonic_ns()
+                futex.wait(self._own.sequence, sequence, min(_REPOLL_NS, left))
         except BaseException:
             self.leave(level)
             raise
@@ -168,31 +162,6 @@ class Gate:
         if time.monotonic_ns() >= token.latest_start_ns:
             raise DeadlineExceeded("its latest start passed while it waited for more urgent work")
 
-    def _sleep(self, sequence: int, remaining_ns: int) -> None:
-        nanoseconds = max(0, min(_REPOLL_NS, remaining_ns))
-        if self._futex is None:
-            time.sleep(nanoseconds / 1e9)
-            return
-        timeout = (ctypes.c_int64 * 2)(0, nanoseconds)
-        libc.waiting().syscall(
-            ctypes.c_long(self._futex),
-            ctypes.byref(self._own.sequence),
-            ctypes.c_long(_FUTEX_WAIT),
-            ctypes.c_long(sequence),
-            timeout,
-            None,
-            ctypes.c_long(0),
-        )
-
     def _wake(self) -> None:
         self._own.sequence.value = (self._own.sequence.value + 1) & 0xFFFFFFFF
-        if self._futex is not None:
-            libc.brief().syscall(
-                ctypes.c_long(self._futex),
-                ctypes.byref(self._own.sequence),
-                ctypes.c_long(_FUTEX_WAKE),
-                ctypes.c_long(_EVERYONE),
-                None,
-                None,
-                ctypes.c_long(0),
-            )
+        futex.wake(self._own.sequence)

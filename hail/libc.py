@@ -23,6 +23,9 @@ def brief() -> ctypes.PyDLL:
     )
     library.memset.restype = ctypes.c_void_p
     library.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+    library.mincore.restype = ctypes.c_int
+    library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    library.syscall.restype = ctypes.c_long
     return library
 
 
@@ -32,6 +35,8 @@ def waiting() -> ctypes.CDLL:
     library = ctypes.CDLL(None, use_errno=True)
     library.fallocate.restype = ctypes.c_int
     library.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    library.memset.restype = ctypes.c_void_p
+    library.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
     library.syscall.restype = ctypes.c_long
     return library
 

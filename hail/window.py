@@ -68,6 +68,8 @@ class Windows:
         64 KiB, the window leaves the linear memory, or it overlaps another one."""
         nbytes = padded(buffer.nbytes)
         start = address - self._base
+        if not buffer.mappable:
+            raise UsageError("a part of a granule is never mapped: its neighbours would show; copy it")
         if address % GRANULE or buffer.offset % GRANULE:
             raise UsageError(
                 f"a window needs 64 KiB alignment, not address {address:#x}"
