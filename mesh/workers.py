@@ -8,17 +8,21 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import structlog
 
-from hailmesh.hail.errors import MeshError, UnitFault, from_wire
+from hailmesh.hail.cancel import CancelToken
+from hailmesh.hail.errors import Cancelled, DeadlineExceeded, MeshError, UnitFault, from_wire
 from hailmesh.sandboxes.protocol import MAX_HEADER, MAX_PAYLOAD, PREFIX, Job, LoadSpec, pack
 
 log = structlog.get_logger()
+
+GRACE = 0.5
+"""Seconds that a worker gets to say by itself that a deadline has passed."""
 
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -39,6 +43,14 @@ class Reply:
 
 Event = bytes | Reply | MeshError
 """A chunk, the reply, or why there is none."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A job inside the worker. `events` is None once nobody waits for them any more."""
+
+    events: asyncio.Queue[Event] | None
+    settled: Callable[[], None]
 
 
 class _Frames(asyncio.Protocol):
@@ -89,7 +101,7 @@ class Worker:
         self.pid = 0
         self._on_log = on_log
         self._on_exit = on_exit
-        self._jobs: dict[str, asyncio.Queue[Event]] = {}
+        self._jobs: dict[str, _Running] = {}
         self._loaded: asyncio.Future[dict[str, Any]] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.Transport | None = None
@@ -133,31 +145,52 @@ class Worker:
         """Jobs inside the worker."""
         return len(self._jobs)
 
-    async def run(self, job: Job, *, op: str = "run") -> AsyncIterator[bytes | Reply]:
-        """Chunks as the unit emits them, then one Reply. MeshError if the unit gives none. The caller
-        must `release` the job once it has read the reply's tensors."""
+    @contextlib.contextmanager
+    def job(
+        self, job: Job, token: CancelToken, settled: Callable[[], None]
+    ) -> Iterator[AsyncIterator[bytes | Reply]]:
+        """Gives the worker a job for the length of the block, which gets an iterator: chunks as the unit
+        emits them, then one Reply. It raises a MeshError if the unit gives none; Cancelled or
+        DeadlineExceeded as the token says, also when the worker doesn't answer any more.
+
+        After a Reply the caller must `release` the job once it has read the tensors. Leaving the block
+        early cancels the job. `settled` is called once, when the worker can't touch the job's parts any
+        more: that may be after the block.
+        """
         if not self.alive:
+            settled()
             raise UnitFault(f"the worker of unit {self.spec.unit} is gone; try again in a moment")
+        loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
-        self._jobs[job.id] = events
-        finished = False
+        self._jobs[job.id] = _Running(events, settled)
+        forget = token.on_cancel(
+            lambda: loop.call_soon_threadsafe(events.put_nowait, Cancelled("the client went away"))
+        )
+        late = DeadlineExceeded(f"unit {self.spec.unit} did not answer within the deadline")
+        timer = loop.call_later(max(0.0, token.remaining()) + GRACE, events.put_nowait, late)
         try:
-            self._send({"op": op, **job.wire()})
-            while True:
-                event = await events.get()
-                if isinstance(event, bytes):
-                    yield event
-                    self._send({"op": "ack", "id": job.id, "bytes": len(event)})
-                    continue
-                finished = True
-                if isinstance(event, Reply):
-                    yield event
-                    return
-                raise event
+            self._send({"op": "run", **job.wire()})
+            yield self._events(job.id, events)
         finally:
-            self._jobs.pop(job.id, None)
-            if not finished:
+            forget()
+            timer.cancel()
+            running = self._jobs.get(job.id)
+            if running is not None:
+                running.events = None
                 self.cancel(job.id)
+            while not events.empty():
+                if isinstance(events.get_nowait(), Reply):
+                    self.release(job.id)
+
+    async def _events(self, job_id: str, events: asyncio.Queue[Event]) -> AsyncIterator[bytes | Reply]:
+        while True:
+            event = await events.get()
+            if isinstance(event, MeshError):
+                raise event
+            yield event
+            if isinstance(event, Reply):
+                return
+            self._send({"op": "ack", "id": job_id, "bytes": len(event)})
 
     def cancel(self, job_id: str) -> None:
         self._send({"op": "cancel", "id": job_id})
@@ -198,10 +231,21 @@ class Worker:
             self._on_log(header, payload.decode("utf-8", "replace"))
         elif kind == "state":
             self._state(header)
-        elif (events := self._jobs.get(header["id"])) is not None:
-            events.put_nowait(self._event(kind, header, payload))
-        elif kind == "reply":
-            self.release(header["id"])
+        elif kind == "chunk":
+            running = self._jobs.get(header["id"])
+            if running is not None and running.events is not None:
+                running.events.put_nowait(payload)
+        else:
+            self._settle(header["id"], self._outcome(kind, header, payload))
+
+    def _settle(self, job_id: str, outcome: Reply | MeshError) -> None:
+        running = self._jobs.pop(job_id, None)
+        if running is not None and running.events is not None:
+            running.events.put_nowait(outcome)
+        elif isinstance(outcome, Reply):
+            self.release(job_id)
+        if running is not None:
+            running.settled()
 
     def _state(self, header: dict[str, Any]) -> None:
         assert self._loaded is not None
@@ -213,9 +257,7 @@ class Worker:
             self.details = header
             self._loaded.set_result(header)
 
-    def _event(self, kind: str, header: dict[str, Any], payload: bytes) -> Event:
-        if kind == "chunk":
-            return payload
+    def _outcome(self, kind: str, header: dict[str, Any], payload: bytes) -> Reply | MeshError:
         if kind == "reply":
             return Reply(payload, header.get("tensors", []), header.get("stages", {}))
         return from_wire(header["code"], header["message"], retry_after=header.get("retry_after", 1.0))
@@ -223,8 +265,8 @@ class Worker:
     def _end(self) -> None:
         self._ended.set()
         lost = UnitFault(f"the worker of unit {self.spec.unit} ended while the request was inside it")
-        for events in self._jobs.values():
-            events.put_nowait(lost)
+        for job_id in list(self._jobs):
+            self._settle(job_id, lost)
         if self._loaded is not None and not self._loaded.done():
             self._loaded.set_exception(UnitFault(f"the worker of unit {self.spec.unit} ended while loading"))
             self._loaded.exception()

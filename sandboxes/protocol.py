@@ -82,6 +82,7 @@ class LoadSpec:
     slots: int = 2
     lane: str = "best-effort"
     cores: tuple[int, ...] = ()
+    wide: bool = True
     threads: int = 1
     session_lived: bool = False
 

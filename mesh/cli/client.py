@@ -7,18 +7,37 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from hailmesh.hail.errors import MeshError, from_wire
+from hailmesh.hail.errors import MeshError, UsageError, from_wire
 from hailmesh.mesh.config import Config
+from hailmesh.mesh.state import TOKEN_FILE
 
-TOKEN_FILE = "admin.token"
 
 
 class Unreachable(MeshError):
     code = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a multipart upload."""
+
+    name: str
+    media_type: str
+    data: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> File:
+        """The media type goes by the file's ending; the unit looks at the bytes anyway."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"can't read {path}: {error.strerror}") from None
+        return cls(path.name, _TYPES.get(path.suffix.lower(), "application/octet-stream"), data)
 
 
 class Client:
@@ -51,8 +70,8 @@ class Client:
         with self._open(method, path, data, "application/json", manage=manage, **query) as response:
             return _answer(response)
 
-    def upload(self, path: str, fields: dict[str, str | Path], **query: Any) -> dict[str, Any]:
-        """A multipart POST: a Path is sent as a file, a str as a text field."""
+    def upload(self, path: str, fields: dict[str, str | Path | File], **query: Any) -> dict[str, Any]:
+        """A multipart POST: a Path or File is sent as a file, a str as a text field."""
         body, content_type = _multipart(fields)
         with self._open("POST", path, body, content_type, **query) as response:
             return _answer(response)
@@ -98,26 +117,20 @@ class Client:
             raise Unreachable(f"no node answers at {self.url} ({error}): start one with 'hailmesh up'") from None
 
 
-def _multipart(fields: dict[str, str | Path]) -> tuple[bytes, str]:
+def _multipart(fields: dict[str, str | Path | File]) -> tuple[bytes, str]:
     boundary = uuid.uuid4().hex
     out = bytearray()
     for name, value in fields.items():
         out += f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"'.encode()
-        if isinstance(value, Path):
-            out += f'; filename="{value.name}"\r\nContent-Type: {media_type(value)}\r\n\r\n'.encode()
-            out += _read(value)
-        else:
+        if isinstance(value, str):
             out += b"\r\n\r\n" + value.encode()
+        else:
+            file = File.read(value) if isinstance(value, Path) else value
+            out += f'; filename="{file.name}"\r\nContent-Type: {file.media_type}\r\n\r\n'.encode()
+            out += file.data
         out += b"\r\n"
     out += f"--{boundary}--\r\n".encode()
     return bytes(out), f"multipart/form-data; boundary={boundary}"
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise from_wire("usage", f"can't read {path}: {error.strerror}") from None
 
 
 _TYPES = {
@@ -129,11 +142,6 @@ _TYPES = {
     ".flac": "audio/flac",
     ".txt": "text/plain",
 }
-
-
-def media_type(path: Path) -> str:
-    """By the file's ending; the unit looks at the bytes anyway."""
-    return _TYPES.get(path.suffix.lower(), "application/octet-stream")
 
 
 def _answer(response: http.client.HTTPResponse) -> dict[str, Any]:

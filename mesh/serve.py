@@ -1,0 +1,106 @@
+"""Running a node: the event loop, the listening socket, start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import structlog
+import uvloop
+
+from hailmesh.hail.errors import UsageError
+from hailmesh.mesh import wiring
+from hailmesh.mesh.config import Config
+from hailmesh.mesh.node import Node
+from hailmesh.mesh.state import admin_token
+
+if TYPE_CHECKING:
+    from hailmesh.mesh.http import Server
+
+Started = Callable[[Node, str], Awaitable[int | None]]
+"""Called once the node answers, with its URL. An exit code ends the node; None leaves it up."""
+
+
+def run(config: Config, started: Started) -> int:
+    """Serves until a signal, or until `started` returns an exit code."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(config.log_level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    loop = uvloop.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(serve(config, started))
+    finally:
+        loop.close()
+        asyncio.set_event_loop(None)
+
+
+async def serve(config: Config, started: Started) -> int:
+    """As `run`, inside an event loop."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(listen(config))
+        port = listener.getsockname()[1]
+        node = wiring.build(config, stack)
+        try:
+            restoring = asyncio.ensure_future(node.restore())
+            await asyncio.sleep(0)
+            # Imported only now: the workers load while this process reads the HTTP stack.
+            from hailmesh.mesh.http import make_server
+
+            server = make_server(node, config, admin_token(config.state), port)
+            serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+            starting = asyncio.ensure_future(
+                _start(node, restoring, server.up, f"http://{_shown(config.host)}:{port}", started)
+            )
+            return await _until_done(serving, starting, server)
+        finally:
+            await node.stop()
+
+
+async def _start(
+    node: Node, restoring: asyncio.Future[None], up: asyncio.Event, url: str, started: Started
+) -> int | None:
+    await restoring
+    await up.wait()
+    return await started(node, url)
+
+
+async def _until_done(
+    serving: asyncio.Future[None], starting: asyncio.Future[int | None], server: Server
+) -> int:
+    """Until a signal ends the server, or the start fails or gives an exit code."""
+    await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done() and (starting.exception() is not None or starting.result() is not None):
+        server.should_exit = True
+    await serving
+    if not starting.done():
+        starting.cancel()
+        return 0
+    return starting.result() or 0
+
+
+def listen(config: Config) -> socket.socket:
+    """The listening socket, made first, so that a port in use is said before anything is loaded."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise UsageError(
+            f"can't listen on {config.host}:{config.port} ({error.strerror}): stop what does, or choose --port"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
