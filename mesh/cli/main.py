@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from hailmesh import __version__
-from hailmesh.hail.errors import MeshError, UsageError
+from hailmesh.hail.errors import MeshError
 from hailmesh.mesh.cli import converse, doctor, images, invoke, units, up
+from hailmesh.mesh.errors import exit_status
 
 app = typer.Typer(
     name="hailmesh",
@@ -44,7 +45,7 @@ def main() -> None:
         app()
     except MeshError as error:
         typer.secho(f"hailmesh: {error}", err=True, fg="red")
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        sys.exit(exit_status(error))
     except KeyboardInterrupt:
         sys.exit(130)
 
