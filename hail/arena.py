@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
-import weakref
-from collections import defaultdict, deque
+from collections import deque
 
 from hailmesh.hail import memfd
+from hailmesh.hail.accounts import Accounts
 from hailmesh.hail.buffer import Buffer, DType
-from hailmesh.hail.errors import NotFound, OutOfArena, UsageError
+from hailmesh.hail.errors import OutOfArena, UsageError
 from hailmesh.hail.extents import Extents
-from hailmesh.hail.lease import INDEX_BITS, Block, Lease
-from hailmesh.hail.report import ArenaReport, Stage, Tally
+from hailmesh.hail.handles import Handles, generation
+from hailmesh.hail.lease import Block, Lease
+from hailmesh.hail.report import ArenaReport, Stage
 
 __all__ = ["GRANULE", "Arena", "ArenaReport", "Lease", "Stage"]
 
@@ -38,17 +38,11 @@ class Arena:
         self._spans = 0
         self._extents = Extents(size // GRANULE)
         self._lock = threading.Lock()
-        self._slots: list[weakref.ref[Lease] | None] = []
-        self._generations: list[int] = []
-        self._idle: list[int] = []
+        self._handles = Handles()
+        self._accounts = Accounts()
         self._count = 0
         self._quarantine: list[Block] = []
         self._orphans: deque[Block] = deque()
-        self._total = Tally()
-        self._owners: defaultdict[str, Tally] = defaultdict(Tally)
-        self._modalities: defaultdict[str, Tally] = defaultdict(Tally)
-        self._stages = {stage: Tally() for stage in Stage}
-        self._redundancy = 0.0
         self._peak_resident = 0
         self._closed = False
 
@@ -83,12 +77,12 @@ class Arena:
         """At most `nbytes`, counted in whole granules, for all leases and spans of `owner`; None: no limit.
         What it holds above that it keeps."""
         with self._lock:
-            self._owners[owner].quota = nbytes
+            self._accounts.owners[owner].quota = nbytes
 
     def set_modality_quota(self, modality: str, nbytes: int | None) -> None:
         """As `set_quota`, for all leases of one modality."""
         with self._lock:
-            self._modalities[modality].quota = nbytes
+            self._accounts.modalities[modality].quota = nbytes
 
     def lease(
         self,
@@ -101,7 +95,8 @@ class Arena:
         stage: Stage = Stage.CAPTURE,
     ) -> Lease:
         """A zeroed block of at least `nbytes` bytes, all of it zero to the end of its last granule. Without
-        a shape it is one dimension of `dtype`. OutOfArena tells what was asked and what there is."""
+        a shape it is one dimension of `dtype`. `owner` is whom it is counted for, a unit's name, not a
+        request's: accounts are kept for good. OutOfArena tells what was asked and what there is."""
         shape = (nbytes // dtype.itemsize,) if shape is None else shape
         content = math.prod(shape) * dtype.itemsize
         if content > nbytes or nbytes < 0:
@@ -127,14 +122,8 @@ class Arena:
 
     def resolve(self, handle: int) -> Lease:
         """The lease of a handle; NotFound once it was released, even if its place was leased again."""
-        index = handle & ((1 << INDEX_BITS) - 1)
         with self._lock:
-            known = handle >= 0 and index < len(self._slots)
-            slot = self._slots[index] if known and self._generations[index] == handle >> INDEX_BITS else None
-        lease = slot() if slot is not None else None
-        if lease is None or lease.released:
-            raise NotFound(f"handle {handle:#x} is of no lease that lives; was it released?")
-        return lease
+            return self._handles.resolve(handle)
 
     @property
     def count(self) -> int:
@@ -147,7 +136,7 @@ class Arena:
     def used(self) -> int:
         with self._lock:
             self._reclaim()
-            return self._total.used
+            return self._accounts.total.used
 
     @property
     def free(self) -> int:
@@ -171,10 +160,11 @@ class Arena:
         with self._lock:
             self._reclaim()
             self._sample()
+            books = self._accounts
             return ArenaReport(
                 size=self.size,
-                used=self._total.used,
-                peak_used=self._total.peak,
+                used=books.total.used,
+                peak_used=books.total.peak,
                 free=self._extents.free * GRANULE,
                 largest_free=self._extents.largest * GRANULE,
                 fragmentation=self._fragmentation(),
@@ -182,11 +172,11 @@ class Arena:
                 quarantined=len(self._quarantine),
                 resident=self._mapping.resident,
                 peak_resident=self._peak_resident,
-                redundant=self._total.redundant,
-                redundancy=self._redundancy,
-                stages={stage: tally.usage() for stage, tally in self._stages.items()},
-                owners={owner: tally.usage() for owner, tally in self._owners.items()},
-                modalities={name: tally.usage() for name, tally in self._modalities.items()},
+                redundant=books.total.redundant,
+                redundancy=books.redundancy,
+                stages={stage: tally.usage() for stage, tally in books.stages.items()},
+                owners={owner: tally.usage() for owner, tally in books.owners.items()},
+                modalities={name: tally.usage() for name, tally in books.modalities.items()},
             )
 
     def trim(self) -> None:
@@ -221,38 +211,31 @@ class Arena:
             if start is None:
                 raise self._out(size, owner, "no free block is large enough")
             block = Block(start, length, size, owner, modality, stage, span)
-            block.handle = self._enter(block)
+            block.handle = self._handles.make()
             self._count += 1
             self._spans += size if span else 0
-            for tally in self._tallies(block):
-                tally.add(size)
+            self._accounts.add(block)
         return block
 
     def _lend(self, block: Block, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> Lease:
         offset = self.offset + block.start * GRANULE
-        generation = block.handle >> INDEX_BITS
-        buffer = Buffer(offset, self.address + offset, nbytes, dtype, shape, generation)
+        buffer = Buffer(offset, self.address + offset, nbytes, dtype, shape, generation(block.handle))
         try:
             self._mapping.zero(offset, block.nbytes)
             lease = Lease(self, block, buffer)
         except BaseException:
             self._release(block)
             raise
-        self._slots[block.handle & ((1 << INDEX_BITS) - 1)] = weakref.ref(lease)
+        with self._lock:
+            self._handles.bind(block.handle, lease)
         return lease
 
     def _check_limits(self, size: int, owner: str, modality: str, span: bool) -> None:
         if span and self._spans + size > self._span_limit:
             raise self._out(size, owner, f"spans may take {self._span_limit} bytes, {self._spans} are taken")
-        for kind, name, tallies in (
-            ("quota", owner, self._owners),
-            ("modality quota", modality, self._modalities),
-        ):
-            tally = tallies.get(name)
-            if tally is not None and tally.quota is not None and tally.used + size > tally.quota:
-                raise self._out(
-                    size, owner, f"the {kind} of {name!r} is {tally.quota} bytes, {tally.used} used"
-                )
+        excess = self._accounts.excess(size, owner, modality)
+        if excess is not None:
+            raise self._out(size, owner, excess)
 
     def _out(self, size: int, owner: str, why: str) -> OutOfArena:
         free = self._extents.free * GRANULE
@@ -262,34 +245,15 @@ class Arena:
             f" the arena has {free} bytes free, the largest block {largest}"
         )
 
-    def _enter(self, block: Block) -> int:
-        if self._idle:
-            index = self._idle.pop()
-        else:
-            index = len(self._slots)
-            self._slots.append(None)
-            self._generations.append(0)
-        self._generations[index] += 1
-        return self._generations[index] << INDEX_BITS | index
-
-    def _tallies(self, block: Block) -> tuple[Tally, ...]:
-        own = (self._total, self._owners[block.owner], self._stages[block.stage])
-        return (*own, self._modalities[block.modality]) if block.modality else own
-
     def _move(self, block: Block, stage: Stage) -> None:
         with self._lock:
-            gone = block.read_at is not None
-            self._stages[block.stage].drop(block.nbytes, gone)
-            block.stage = stage
-            self._stages[stage].add(block.nbytes)
-            self._stages[stage].redundant += block.nbytes if gone else 0
+            if not block.retired:
+                self._accounts.move(block, stage)
 
     def _mark_read(self, block: Block) -> None:
         with self._lock:
-            if block.read_at is None:
-                block.read_at = time.monotonic()
-                for tally in self._tallies(block):
-                    tally.redundant += block.nbytes
+            if not block.retired:
+                self._accounts.mark_read(block)
 
     def _release(self, block: Block) -> None:
         with self._lock:
@@ -309,36 +273,36 @@ class Arena:
 
     def _retire(self, block: Block) -> None:
         """The handle is stale from here on; the block returns when nobody can write it."""
-        self._slots[block.handle & ((1 << INDEX_BITS) - 1)] = None
+        if block.retired:
+            return
+        block.retired = True
+        self._handles.unbind(block.handle)
         if block.finished():
             self._return(block)
         else:
             self._quarantine.append(block)
 
     def _return(self, block: Block) -> None:
-        redundant = block.read_at is not None
-        if block.read_at is not None:
-            self._redundancy += block.nbytes * (time.monotonic() - block.read_at)
-        for tally in self._tallies(block):
-            tally.drop(block.nbytes, redundant)
+        self._accounts.drop(block)
         if block.nbytes >= _SAMPLE_FROM:
             self._sample()
         if block.span:
             self._spans -= block.nbytes
             self._mapping.punch(self.offset + block.start * GRANULE, block.nbytes)
         self._extents.give(block.start, block.length)
-        self._idle.append(block.handle & ((1 << INDEX_BITS) - 1))
+        self._handles.free(block.handle)
         self._count -= 1
 
     def _reclaim(self) -> None:
         while self._orphans:
             self._retire(self._orphans.popleft())
         if self._quarantine:
-            waiting = [block for block in self._quarantine if not block.finished()]
-            for block in self._quarantine:
-                if block not in waiting:
+            kept, self._quarantine = self._quarantine, []
+            for block in kept:
+                if block.finished():
                     self._return(block)
-            self._quarantine = waiting
+                else:
+                    self._quarantine.append(block)
 
     def _fragmentation(self) -> float:
         free = self._extents.free

@@ -18,6 +18,7 @@ import threading
 import time
 from enum import IntEnum
 from functools import cache
+from weakref import WeakValueDictionary
 
 from hailmesh.hail import futex
 from hailmesh.hail.cancel import CancelToken
@@ -71,20 +72,36 @@ class _Row:
         self.index = row
         self.lock = threading.Lock()
         self.counts = [[0] * LEVELS for _ in Domain]
+        self.mask = [0] * len(Domain)
         self.sequence = ctypes.c_uint32.from_address(address)
         size = len(Domain) * _ROW_BYTES
         self.masks = memoryview((ctypes.c_uint8 * size).from_address(address + _MASKS)).cast("B")
         self.words = self.masks.cast("I")
+        for domain in Domain:
+            self.words[domain * ROWS + row] = 0
+
+
+_rows: WeakValueDictionary[tuple[int, int], _Row] = WeakValueDictionary()
+_rows_lock = threading.Lock()
+
+
+def _row(address: int, row: int) -> _Row:
+    """The one _Row of this process for that row: two would write over each other's word."""
+    with _rows_lock:
+        known = _rows.get((address, row))
+        if known is None:
+            known = _rows[address, row] = _Row(address, row)
+        return known
 
 
 class Gate:
-    """One process's way through the gate page at `buffer_address`. `row` (0 to 63) is this process's alone;
-    a process makes one Gate and derives others with `within`."""
+    """One process's way through the gate page at `buffer_address`. `row` (0 to 63) is this process's alone,
+    and empty when its first Gate is made. Thread-safe."""
 
     def __init__(self, buffer_address: int, row: int) -> None:
         if not 0 <= row < ROWS:
             raise UsageError(f"a gate row is 0 to {ROWS - 1}, not {row}")
-        self._own = _Row(buffer_address, row)
+        self._own = _row(buffer_address, row)
         self._bind(Domain.WIDE)
 
     def _bind(self, domain: Domain) -> None:
@@ -107,20 +124,14 @@ class Gate:
         it waited. From the call on, lower levels wait for this one. Raises what `token.check` raises, and
         DeadlineExceeded once the token's latest start has passed; then it is as if never called."""
         self._count(level, 1)
-        if not self._blocked(level):
-            try:
-                self._may_start(token)
-            except BaseException:
-                self.leave(level)
-                raise
-            return 0.0
-        began = time.monotonic_ns()
+        began = 0
         try:
             while True:
                 sequence = self._own.sequence.value
                 self._may_start(token)
                 if not self._blocked(level):
-                    return (time.monotonic_ns() - began) / 1e9
+                    return (time.monotonic_ns() - began) / 1e9 if began else 0.0
+                began = began or time.monotonic_ns()
                 left = token.latest_start_ns - time.monotonic_ns()
                 futex.wait(self._own.sequence, sequence, min(_REPOLL_NS, left))
         except BaseException:
@@ -136,6 +147,13 @@ class Gate:
         """Whether higher work runs or wants to on shared cores: a long step should now be cut short."""
         return bool(self._blocked(level))
 
+    def active(self, row: int) -> tuple[int, ...]:
+        """The levels at which the process of `row` runs work or wants to, lowest first."""
+        mask = 0
+        for domain in Domain:
+            mask |= self._own.words[domain * ROWS + row]
+        return tuple(level for level in range(LEVELS) if mask >> level & 1)
+
     def clear_row(self, row: int) -> None:
         """For the supervisor, after the process of `row` died: nobody waits for its work any more."""
         for domain in Domain:
@@ -148,10 +166,13 @@ class Gate:
         own = self._own
         counts = own.counts[self._domain]
         with own.lock:
-            counts[level] += by
-            left = counts[level]
+            left = counts[level] + by
+            if left < 0:
+                raise UsageError(f"level {level} was left more often than entered")
+            counts[level] = left
             if left == (1 if by > 0 else 0):
-                own.words[self._domain * ROWS + own.index] ^= 1 << level
+                own.mask[self._domain] ^= 1 << level
+                own.words[self._domain * ROWS + own.index] = own.mask[self._domain]
         return left
 
     def _blocked(self, level: int) -> int:

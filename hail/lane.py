@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,12 +53,16 @@ class Lane:
         finally:
             self.gate.leave(level)
 
-    def pin(self) -> None:
-        """The calling thread runs on this lane's cores from now on. Cores that this process may not use are
-        left out; with none of the lane's left, the thread stays where it is."""
-        cores = set(self.cores) & os.sched_getaffinity(0) if self.cores else set()
-        if cores:
-            os.sched_setaffinity(0, cores)
+    def pin(self) -> bool:
+        """The calling thread runs on this lane's cores from now on. False if this machine has none of them
+        for this process: the thread stays where it is."""
+        try:
+            os.sched_setaffinity(0, self.cores)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                return False
+            raise
+        return True
 
 
 @dataclass(frozen=True, slots=True)

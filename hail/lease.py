@@ -13,13 +13,12 @@ from hailmesh.hail.report import Stage
 if TYPE_CHECKING:
     from hailmesh.hail.arena import Arena
 
-INDEX_BITS = 24
 Done = Callable[[], bool] | threading.Event
 """Says whether whoever may still write a released block has finished."""
 
 
 class Block:
-    """The arena's record of one leased block; `start` and `length` in granules."""
+    """The arena's record of one leased block; `start` and `length` in granules. Guarded by its lock."""
 
     __slots__ = (
         "done",
@@ -29,6 +28,7 @@ class Block:
         "nbytes",
         "owner",
         "read_at",
+        "retired",
         "span",
         "stage",
         "start",
@@ -45,6 +45,7 @@ class Block:
         self.stage = stage
         self.span = span
         self.handle = -1
+        self.retired = False
         self.read_at: float | None = None
         self.done: Done | None = None
 
@@ -52,7 +53,11 @@ class Block:
         """Whether nobody can write the block any more."""
         if self.done is None:
             return True
-        return self.done.is_set() if isinstance(self.done, threading.Event) else bool(self.done())
+        try:
+            return self.done.is_set() if isinstance(self.done, threading.Event) else bool(self.done())
+        except Exception:
+            # It can't tell, so the block may still be written: losing it is the lesser evil.
+            return False
 
 
 class Lease:
@@ -104,7 +109,9 @@ class Lease:
 
     def quarantine(self, done: Done) -> None:
         """Once released, the block goes back to the pool only when `done` says so (an Event that is set, or
-        a function that returns True): an executor or a DMA that timed out may still write it."""
+        a function that returns True): an executor or a DMA that timed out may still write it. The function
+        is called with the arena locked: it must be quick, and not call the arena. If it raises, that counts
+        as not done."""
         self._block.done = done
 
     @property
@@ -113,9 +120,8 @@ class Lease:
 
     def release(self) -> None:
         """Gives the block back; idempotent. Views of its bytes must no longer be used."""
-        if not self._released:
-            self._released = True
-            self._arena._release(self._block)
+        self._released = True
+        self._arena._release(self._block)
 
     def __enter__(self) -> Lease:
         return self

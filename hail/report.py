@@ -49,28 +49,3 @@ class ArenaReport:
     stages: Mapping[Stage, Usage]
     owners: Mapping[str, Usage]
     modalities: Mapping[str, Usage]
-
-
-class Tally:
-    """A running account behind a `Usage`."""
-
-    __slots__ = ("leases", "peak", "quota", "redundant", "used")
-
-    def __init__(self) -> None:
-        self.used = self.peak = self.redundant = self.leases = 0
-        self.quota: int | None = None
-
-    def add(self, nbytes: int) -> None:
-        self.leases += 1
-        self.used += nbytes
-        if self.used > self.peak:
-            self.peak = self.used
-
-    def drop(self, nbytes: int, redundant: bool) -> None:
-        self.leases -= 1
-        self.used -= nbytes
-        if redundant:
-            self.redundant -= nbytes
-
-    def usage(self) -> Usage:
-        return Usage(self.used, self.peak, self.redundant, self.leases, self.quota)
