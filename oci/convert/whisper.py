@@ -2,7 +2,8 @@
 
 The encoder takes `mel` [N, bands, F] f32 with any even number of frames up to 2 × its positions, and gives
 for every decoder layer L the cross-attention's keys `cross.L.k` [N, heads, head size, F/2] (already
-transposed) and values `cross.L.v` [N, heads, F/2, head size]. Its weights are float16 on disk and float32 in memory.
+transposed) and values `cross.L.v` [N, heads, F/2, head size]. Its weights are float16 on disk, float32 in
+memory.
 
 The decoder follows the sequence contract (see llama.py), with `cross.L.k/v` as further, bound inputs. Its
 products are symmetric 8-bit. Positions follow from `seqlens_k`, so no position input is needed.

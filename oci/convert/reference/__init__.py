@@ -1,1 +1,1 @@
-"""The models in plain float32 numpy, straight from the published weights: the truth conversions are held to."""
+"""The models in plain float32 numpy, straight from the published weights: what conversions are held to."""

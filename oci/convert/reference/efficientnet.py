@@ -36,7 +36,8 @@ def probabilities(weights: Mapping[str, Array], image: F32) -> tuple[F32, F32]:
             for part in ("running_mean", "running_var", "weight", "bias")
         )
         y = (y - mean) / np.sqrt(variance + np.float32(EPSILON)) * gamma + beta
-        return np.clip(y, 0, RELU6_MAX) if relu6 else y
+        clipped: F32 = np.clip(y, 0, RELU6_MAX)
+        return clipped if relu6 else y
 
     x = layer(image, "_conv_stem", "_bn0", 2)
     index = 0

@@ -54,14 +54,17 @@ def attention(query: F32, keys: F32, values: F32, *, causal: bool) -> F32:
     scores = query @ keys.transpose(0, 2, 1) * np.float32(query.shape[-1] ** -0.5)
     if causal:
         scores = scores + np.triu(np.full(scores.shape[1:], -1e9, np.float32), 1)
-    return softmax(scores) @ values
+    mixed: F32 = softmax(scores) @ values
+    return mixed
 
 
 def split_heads(x: F32, heads: int) -> F32:
     """[S, width] → [heads, S, head size]"""
-    return x.reshape(len(x), heads, -1).transpose(1, 0, 2)
+    apart: F32 = x.reshape(len(x), heads, -1).transpose(1, 0, 2)
+    return apart
 
 
 def join_heads(x: F32) -> F32:
     """[heads, S, head size] → [S, width]"""
-    return x.transpose(1, 0, 2).reshape(x.shape[1], -1)
+    joined: F32 = x.transpose(1, 0, 2).reshape(x.shape[1], -1)
+    return joined

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hailmesh.oci.convert.ct2 import Model
-from hailmesh.oci.convert.quant import F32
+from hailmesh.oci.convert.quant import F32, Array
 from hailmesh.oci.convert.reference.functions import attention, gelu, join_heads, layer_norm, split_heads
 
 RATE = 16000
@@ -17,10 +17,10 @@ HOP = 160
 BANDS = 80
 
 
-def _mel_scale(hertz: F32) -> F32:
+def _mel_scale(hertz: Array) -> Array:
     """Slaney's scale: linear below 1 kHz, logarithmic above."""
     above = 15 + np.log(np.maximum(hertz, 1e-9) / 1000) * 27 / np.log(6.4)
-    return np.where(hertz < 1000, hertz * 3 / 200, above).astype(np.float32)
+    return np.where(hertz < 1000, hertz * 3 / 200, above)
 
 
 def mel_filters() -> F32:
@@ -31,7 +31,8 @@ def mel_filters() -> F32:
     rising = (bins - centres[:-2, None]) / np.diff(centres)[:-1, None]
     falling = (centres[2:, None] - bins) / np.diff(centres)[1:, None]
     triangles = np.maximum(0, np.minimum(rising, falling))
-    return (triangles * 2 / (centres[2:] - centres[:-2])[:, None]).astype(np.float32)
+    filters: F32 = (triangles * 2 / (centres[2:] - centres[:-2])[:, None]).astype(np.float32)
+    return filters
 
 
 def log_mel(samples: F32) -> F32:
@@ -41,7 +42,8 @@ def log_mel(samples: F32) -> F32:
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
     power = np.abs(np.fft.rfft(frames * window)) ** 2
     logs = np.log10(np.maximum(mel_filters() @ power.T, 1e-10))
-    return ((np.maximum(logs, logs.max() - 8) + 4) / 4).astype(np.float32)
+    mel: F32 = ((np.maximum(logs, logs.max() - 8) + 4) / 4).astype(np.float32)
+    return mel
 
 
 def _convolve(x: F32, weight: F32, bias: F32, stride: int) -> F32:
