@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from hailmesh.hail.errors import MeshError
+from hailmesh.hail.errors import Denied, MeshError
+
+
+class Unauthorized(Denied):
+    """No token or key, or a wrong one; a right one would help."""
+
+    code = "unauthorized"
+
 
 HTTP_STATUS: dict[str, int] = {
     "usage": 400,
     "too_large": 413,
     "unsupported": 415,
     "not_found": 404,
+    "unauthorized": 401,
     "denied": 403,
     "overloaded": 429,
     "deadline_exceeded": 504,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -65,7 +65,7 @@ class Node(Protocol):
         """Admits, queues, runs. Any MeshError; Cancelled soon after the request's token is cancelled."""
         ...
 
-    def stream(self, request: Request) -> AsyncIterator[bytes | Answer]:
+    def stream(self, request: Request) -> AsyncGenerator[bytes | Answer, None]:
         """Chunks (JSON, as the unit emitted them), then exactly one Answer. Errors as for `handle`, also
         between chunks. Closing the iterator cancels the request."""
         ...
