@@ -59,26 +59,25 @@ class Blobs:
         """Whether a blob of this digest is there (its content is checked when it is read)."""
         return self._path(digest).exists()
 
-    def open_verified(self, digest: str, size: int) -> int:
-        """An open descriptor, at position 0, of a blob that was read through it and found intact.
+    def open_verified(self, blob: Descriptor) -> int:
+        """An open file descriptor, at position 0, of a blob that was read through it and found intact.
 
         The caller closes it. ImageError names the digest if the content differs in size or digest; NotFound
         if there is no such blob.
         """
         try:
-            fd = os.open(self._path(digest), os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self._path(blob.digest), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise NotFound(f"blob {digest} is not in the store {self.root}") from None
+            raise NotFound(f"blob {blob.digest} is not in the store {self.root}") from None
         try:
-            on_disk = os.fstat(fd).st_size
-            if on_disk != size:
+            digest, size = of_descriptor(fd)
+            if size != blob.size:
                 raise ImageError(
-                    f"blob {digest}: expected {size} bytes, found {on_disk}; build or pull its image again"
+                    f"blob {blob.digest} has {size} bytes, not {blob.size}; build or pull its image again"
                 )
-            found, _ = of_descriptor(fd)
-            if found != digest:
+            if digest != blob.digest:
                 raise ImageError(
-                    f"blob {digest} is damaged, its content is {found}; build or pull its image again"
+                    f"blob {blob.digest} is damaged, its content is {digest}; build or pull its image again"
                 )
         except BaseException:
             os.close(fd)
@@ -91,7 +90,7 @@ class Blobs:
             raise ImageError(
                 f"blob {descriptor.digest} has {descriptor.size} bytes, at most {limit} are taken"
             )
-        with os.fdopen(self.open_verified(descriptor.digest, descriptor.size), "rb") as file:
+        with os.fdopen(self.open_verified(descriptor), "rb") as file:
             data = file.read(limit + 1)
         if of_bytes(data) != descriptor.digest:
             raise ImageError(f"blob {descriptor.digest} changed while it was read")
@@ -102,7 +101,7 @@ class Blobs:
 
     def _intact(self, digest: str, size: int) -> bool:
         try:
-            os.close(self.open_verified(digest, size))
+            os.close(self.open_verified(Descriptor("", digest, size)))
         except (ImageError, NotFound):
             return False
         return True

@@ -54,8 +54,7 @@ def build(unit_toml: Path, store: Store, *, guests: Callable[[str], Path]) -> De
     with store.writing():
         layers = _layers(unit, folder, store)
         weights = sum(layer.size for layer in layers if layer.media_type == MODEL_WEIGHT)
-        annotations = {
-            **unit_annotations(unit, weights),
+        described = {
             TITLE: unit.name,
             VERSION: unit.version,
             DESCRIPTION: unit.description,
@@ -63,8 +62,9 @@ def build(unit_toml: Path, store: Store, *, guests: Callable[[str], Path]) -> De
             CREATED: created,
         }
         children = (_code(unit, module, store, created), _model(unit, layers, store, created))
-        kept = {key: value for key, value in annotations.items() if value}
-        image = store.put_manifest(Index(children, kept))
+        annotations = unit_annotations(unit, weights)
+        annotations.update((key, value) for key, value in described.items() if value)
+        image = store.put_manifest(Index(children, annotations))
         for tag in (unit.version.replace("+", "_"), LATEST):
             store.tag(f"{unit.name}:{tag}", image)
     return image
@@ -105,6 +105,10 @@ def _check_module(unit: Unit, module: Path) -> None:
 
 def _layers(unit: Unit, folder: Path, store: Store) -> list[Descriptor]:
     """The model's layers: weights, tokenizers, unit.json, licences."""
+    names = (*unit.files(), UNIT_JSON, *unit.licence_files)
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{name!r} is named for two different things in unit.toml")
     graphs = {graph.file for graph in unit.graphs.values()}
     layers = []
     for name in unit.files():

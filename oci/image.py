@@ -24,6 +24,7 @@ from hailmesh.oci.media import (
     WASM_CONFIG,
     WASM_MODULE,
 )
+from hailmesh.oci.sections import Qos
 from hailmesh.oci.store import Store
 from hailmesh.oci.unit import Unit
 
@@ -54,9 +55,64 @@ class UnitImage:
     annotations: Mapping[str, str]
 
     @property
-    def config(self) -> Mapping[str, Any]:
+    def name(self) -> str:
+        """The unit's name."""
+        return self.unit.name
+
+    @property
+    def version(self) -> str:
+        """The unit's semantic version."""
+        return self.unit.version
+
+    @property
+    def modality(self) -> str:
+        """What it takes: image, text, speech, …"""
+        return self.unit.modality
+
+    @property
+    def qos(self) -> Qos:
+        """The promise it asks for."""
+        return self.unit.qos
+
+    @property
+    def slots(self) -> int:
+        """Sandboxes at a time."""
+        return self.unit.run.slots
+
+    @property
+    def threads(self) -> int:
+        """Threads of a graph."""
+        return self.unit.run.threads
+
+    @property
+    def lane(self) -> str:
+        """Where its graphs run: `urgent` or `best-effort`."""
+        return self.unit.run.lane
+
+    @property
+    def session_lived(self) -> bool:
+        """Whether an instance lives as long as the client's stream."""
+        return self.unit.lifetime == "session"
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The named kernels it asks to be granted."""
+        return self.unit.kernels
+
+    @property
+    def arena_bytes(self) -> int:
+        """Arena for all its slots together."""
+        return self.unit.memory.arena
+
+    @property
+    def guest_bytes(self) -> int:
+        """Linear memory of one sandbox at most."""
+        return self.unit.memory.guest
+
+    @property
+    def config(self) -> dict[str, Any]:
         """The guest's configuration."""
-        return self.unit.config
+        return dict(self.unit.config)
 
     @property
     def licences(self) -> str:
@@ -72,7 +128,7 @@ def unit_annotations(unit: Unit, weights: int) -> dict[str, str]:
         "version": unit.version,
         "modality": unit.modality,
         "lifetime": unit.lifetime,
-        "qos.class": unit.qos.service,
+        "qos.class": unit.qos.qos_class,
         "qos.deadline-ms": unit.qos.deadline_ms,
         "qos.penalty": f"{unit.qos.penalty:g}",
         "memory.arena": unit.memory.arena,

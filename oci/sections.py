@@ -25,22 +25,22 @@ _DEADLINES = {"realtime": 33, "interactive": 60_000, "batch": 600_000}
 class Qos:
     """The promise: class, milliseconds in all for a request, and the weight of missing it."""
 
-    service: str = "interactive"
+    qos_class: str = "interactive"
     deadline_ms: int = _DEADLINES["interactive"]
     penalty: float = 1.0
 
     @classmethod
     def of(cls, table: Table) -> Qos:
         """UsageError names the key that is wrong."""
-        service = table.choice("class", CLASSES, "interactive")
-        deadline = table.integer("deadline-ms", _DEADLINES[service], least=1, most=24 * 3600 * 1000)
-        qos = cls(service, deadline, table.number("penalty", 1.0, most=1000))
+        qos_class = table.choice("class", CLASSES, "interactive")
+        deadline = table.integer("deadline-ms", _DEADLINES[qos_class], least=1, most=24 * 3600 * 1000)
+        qos = cls(qos_class, deadline, table.number("penalty", 1.0, most=1000))
         table.done()
         return qos
 
     def document(self) -> dict[str, Any]:
         """For unit.json."""
-        return {"class": self.service, "deadline-ms": self.deadline_ms, "penalty": self.penalty}
+        return {"class": self.qos_class, "deadline-ms": self.deadline_ms, "penalty": self.penalty}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,18 @@ class Source:
 
 
 def path_of(table: Table, key: str, default: Any = None) -> str:
-    """A file beside unit.toml or below it."""
+    """The name of a file beside unit.toml or below it."""
     name = table.text(key) if default is None else table.text(key, default)
+    return _plain(table, key, name) if name or default is None else name
+
+
+def paths_of(table: Table, key: str) -> tuple[str, ...]:
+    """A list of such names, empty if it is missing."""
+    return tuple(_plain(table, key, name) for name in table.texts(key, ()))
+
+
+def _plain(table: Table, key: str, name: str) -> str:
     path = PurePosixPath(name)
-    if name and (path.is_absolute() or ".." in path.parts or str(path) != name or "\\" in name):
+    if path.is_absolute() or ".." in path.parts or str(path) != name or name == "." or "\\" in name:
         raise table.error(key, f"expected the plain path of a file below unit.toml's folder, found {name!r}")
     return name

@@ -25,7 +25,7 @@ from typing import Any
 from hailmesh.hail.errors import UsageError
 from hailmesh.oci.fields import Table
 from hailmesh.oci.index import decode
-from hailmesh.oci.sections import Graph, Memory, Qos, Run, Source, path_of
+from hailmesh.oci.sections import Graph, Memory, Qos, Run, Source, path_of, paths_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -81,7 +81,7 @@ class Unit:
             description=head.text("description", ""),
             lifetime=head.choice("lifetime", LIFETIMES, "request"),
             licences=head.texts("licences", ()),
-            licence_files=head.texts("licence-files", ()),
+            licence_files=paths_of(head, "licence-files"),
             config_file=path_of(head, "config-file", ""),
             qos=Qos.of(root.table("qos", {})),
             memory=Memory.of(root.table("memory", {})),
@@ -93,7 +93,6 @@ class Unit:
         )
         head.done()
         root.done()
-        unit._check()
         return unit
 
     @classmethod
@@ -106,7 +105,7 @@ class Unit:
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}; give the path of a unit.toml") from error
         try:
-            return cls.of(document)._with_configpath_of(path.parent)
+            return cls.of(document)._checked()._merged(path.parent)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
 
@@ -131,15 +130,18 @@ class Unit:
             "config": dict(self.config),
         }  # fmt: skip
 
-    def _check(self) -> None:
+    def _checked(self) -> Unit:
+        """UsageError if `sources` names a file that the unit doesn't have."""
         known = (*self.files(), MODULE, self.config_file)
         for file in self.sources:
             if file not in known:
                 raise UsageError(
                     f"sources.{file}: no such file in this unit; it has {', '.join(filter(None, known))}"
                 )
+        return self
 
-    def _with_configpath_of(self, folder: Path) -> Unit:
+    def _merged(self, folder: Path) -> Unit:
+        """With the keys of the configuration file beside those of [config]."""
         if not self.config_file:
             return self
         path = folder / self.config_file
