@@ -89,8 +89,9 @@ class Choice:
 
 
 def discover() -> tuple[str, ...]:
-    """The names of all adapters, sorted; nothing is imported or probed."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(devices.__path__)))
+    """The names of all adapters, sorted; nothing is imported or probed. A file `_name.py` is none."""
+    found = (module.name for module in pkgutil.iter_modules(devices.__path__))
+    return tuple(sorted(name for name in found if not name.startswith("_")))
 
 
 def _adapter(name: str) -> type[Device]:
