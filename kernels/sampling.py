@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
 from hailmesh.hail.errors import DeviceError, TooLarge, UsageError
+from hailmesh.kernels.arguments import check_all, integer, number, optional, several
 
 Logits = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.uint8]
 
 _MAX_BYTES = 64 << 10
-_MAX_LOGPROBS = 100
+_MAX_ID = 2**31 - 1
+_COLDEST = 0.001
 _FIRST_GUESS = 256
 
 
@@ -164,54 +165,24 @@ def _parse(raw: bytes) -> SamplingParams:
         given = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise UsageError(f"sampling parameters are not JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise UsageError("sampling parameters are a JSON object")
-    known = {field.name for field in fields(SamplingParams)}
-    for name in given:
-        if name not in known:
-            raise UsageError(f"unknown sampling parameter {name!r}; there are {', '.join(sorted(known))}")
-    present = {name: value for name, value in given.items() if value is not None}
-    return SamplingParams(**{name: _CHECKS[name](name, value) for name, value in present.items()})
-
-
-def _number(low: float, high: float, what: str) -> Any:
-    def check(name: str, value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-            raise UsageError(f"{name} is {what}, not {value!r}")
-        return float(value)
-
-    return check
-
-
-def _integer(low: int, high: int, what: str) -> Any:
-    def check(name: str, value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise UsageError(f"{name} is {what}, not {value!r}")
-        return value
-
-    return check
+    fields = check_all("sampling parameters", given, _CHECKS)
+    return SamplingParams(**{name: value for name, value in fields.items() if value is not None})
 
 
 def _temperature(name: str, value: object) -> float:
-    number: float = _number(0.0, 1e3, "0 for greedy, or a number from 0.001 to 1000")(name, value)
-    if 0 < number < 1e-3:
-        raise UsageError(f"{name} is 0 for greedy, or a number from 0.001 to 1000, not {value!r}")
-    return number
+    temperature: float = number(0, 1000)(name, value)
+    if 0 < temperature < _COLDEST:
+        raise UsageError(f"{name} is 0 for greedy, or from {_COLDEST} to 1000, not {value!r}")
+    return temperature
 
 
-def _tokens(name: str, value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(token) is int and token >= 0 for token in value):
-        raise UsageError(f"{name} is a list of token ids")
-    return tuple(value)
-
-
-_CHECKS: dict[str, Any] = {
-    "temperature": _temperature,
-    "top_k": _integer(0, 2**31 - 1, "a whole number from 0"),
-    "top_p": _number(1e-6, 1.0, "a number above 0, up to 1"),
-    "seed": _integer(0, 2**64 - 1, "a whole number from 0, below 2^64"),
-    "suppress": _tokens,
-    "max_id": _integer(0, 2**31 - 1, "a token id"),
-    "mask": _integer(1, 2**31 - 1, "a tensor handle"),
-    "logprobs": _integer(0, _MAX_LOGPROBS, f"a whole number from 0 to {_MAX_LOGPROBS}"),
+_CHECKS = {
+    "temperature": optional(_temperature),
+    "top_k": optional(integer(0, _MAX_ID)),
+    "top_p": optional(number(1e-6, 1)),
+    "seed": optional(integer(0, 2**64 - 1)),
+    "suppress": optional(several(integer(0, _MAX_ID), least=0, most=_MAX_ID)),
+    "max_id": optional(integer(0, _MAX_ID)),
+    "mask": optional(integer(1, _MAX_ID)),
+    "logprobs": optional(integer(0, 100)),
 }

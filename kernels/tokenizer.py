@@ -44,7 +44,7 @@ class Tokenizer:
         )
         self._tokenizer.encode_special_tokens = True
         self._bytelevel = (document.get("decoder") or {}).get("type") == "ByteLevel"
-        self._added = {token["id"]: token["content"].encode() for token in added}
+        self._added: dict[int, bytes] = {token["id"]: token["content"].encode() for token in added}
 
     def encode(self, text: str) -> list[int]:
         """The text's tokens, nothing added. Special tokens are never read out of text: `<|im_end|>` becomes

@@ -1,0 +1,1 @@
+"""A picture as a model's input: crop or pad, antialiased resize, normalise, planes."""

@@ -1,0 +1,1 @@
+"""Whisper's log-mel spectrogram."""
