@@ -88,12 +88,12 @@ def test_a_verified_descriptor_outlives_the_name_of_its_blob(store: Store) -> No
 def test_a_damaged_blob_is_refused_by_its_digest(store: Store, content: bytes) -> None:
     blob = store.put(DATA, "a/b")
     damage(blob_path(store, DIGEST), content)
-    opened = len(os.listdir("/proc/self/fd"))
+    opened = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(ImageError, match=DIGEST):
         store.open_verified(blob)
     with pytest.raises(ImageError, match=DIGEST):
         store.read(blob)
-    assert len(os.listdir("/proc/self/fd")) == opened
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
 
 
 def test_a_descriptor_that_lies_about_the_size_is_refused(store: Store) -> None:
