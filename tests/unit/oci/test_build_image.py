@@ -209,7 +209,7 @@ def test_another_abi_is_refused_before_anything_else(tampered: Tampered) -> None
 
 def test_both_children_are_needed_once(tampered: Tampered) -> None:
     tampered.heads[1] = tampered.heads[0]
-    with pytest.raises(ImageError, match="expected one manifest with org.hailmesh.role=code, found 2"):
+    with pytest.raises(ImageError, match=r"expected one manifest with org\.hailmesh\.role=code, found 2"):
         tampered.load()
 
 
@@ -224,7 +224,7 @@ def test_a_graph_whose_layer_is_gone_is_named(tampered: Tampered) -> None:
 def test_two_layers_of_one_name_are_refused(tampered: Tampered) -> None:
     model = tampered.model
     tampered.model = Manifest(model.config, [*model.layers, model.layers[0]], model.artifact_type)
-    with pytest.raises(ImageError, match="filepath of its own, found 'encoder.onnx'"):
+    with pytest.raises(ImageError, match=r"filepath of its own, found 'encoder\.onnx'"):
         tampered.load()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hailmesh.oci.index import Index
 from hailmesh.oci.store import Store
 
 DIE_AT_STEP = """
@@ -45,7 +48,6 @@ from hailmesh.oci.store import Store
 
 toml, root, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 module = toml.parent / "guest.wasm"
-text = toml.read_text()
 for round in range(rounds):
     module.write_bytes(b"\\0asm\\x01\\0\\0\\0" + bytes([round]))
     build(toml, Store(root), guests=lambda name: module)
@@ -66,8 +68,6 @@ def run(script: str, *arguments: object) -> subprocess.Popen[bytes]:
 
 
 def test_a_store_killed_at_any_step_holds_the_old_image_or_the_new_one_whole(tmp_path: Path) -> None:
-    from hailmesh.oci.index import Index
-
     outcomes = set()
     for step in range(40):
         root = tmp_path / str(step)
@@ -93,8 +93,6 @@ def test_a_store_killed_at_any_step_holds_the_old_image_or_the_new_one_whole(tmp
 
 
 def test_several_processes_build_and_sweep_one_store_at_once(unit_folder: Path, tmp_path: Path) -> None:
-    import shutil
-
     store = Store(tmp_path / "shared")
     folders = []
     for name in ("ears", "nose"):
@@ -110,6 +108,4 @@ def test_several_processes_build_and_sweep_one_store_at_once(unit_folder: Path, 
     assert listed == ["ears:1.2.3", "ears:latest", "nose:1.2.3", "nose:latest"]
     for name in ("ears", "nose"):
         for blob in store.walk(store.resolve(name)):
-            import os
-
             os.close(store.open_verified(blob))

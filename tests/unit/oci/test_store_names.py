@@ -8,6 +8,7 @@ import pytest
 
 from hailmesh.hail.errors import ImageError, NotFound, UsageError
 from hailmesh.oci.descriptor import Descriptor
+from hailmesh.oci.digest import of_bytes
 from hailmesh.oci.image import load
 from hailmesh.oci.index import Index
 from hailmesh.oci.store import Store
@@ -75,8 +76,6 @@ def test_a_start_that_fits_two_digests_is_refused(store: Store) -> None:
 
 
 def image_digest(word: str) -> str:
-    from hailmesh.oci.digest import of_bytes
-
     return of_bytes(Index((), {"word": word}).encode())
 
 

@@ -61,7 +61,7 @@ def test_what_goes_into_the_image_reads_back_as_the_same_unit(unit_folder: Path)
         ("slots = 3", "slot = 3", r"run\.slot: unknown key; did you mean 'slots'\?"),
         ("[qos]", "[qoss]", r"qoss: unknown key; did you mean 'qos'\?"),
         ("deadline-ms", "deadline_ms", r"qos\.deadline_ms: unknown key; did you mean 'deadline-ms'\?"),
-        ('file = "encoder.onnx"', 'path = "x"', r"graphs\.encoder\.file: expected a string, but it is missing"),
+        ('file = "encoder.onnx"', 'path = "x"', r"graphs\.encoder\.file: .* it is missing"),
         ('"1.2.3"', '"1.2"', r"unit\.version: expected a semantic version such as 1\.0\.0, found '1\.2'"),
         ('"1.2.3"', "1.2", r"unit\.version: expected a string, found a number"),
         ('name = "ears"', 'name = "Ears"', r"unit\.name: expected lower-case letters"),
