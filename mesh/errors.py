@@ -16,6 +16,7 @@ HTTP_STATUS: dict[str, int] = {
     "too_large": 413,
     "unsupported": 415,
     "not_found": 404,
+    "model_not_found": 404,
     "unauthorized": 401,
     "denied": 403,
     "overloaded": 429,

@@ -39,9 +39,14 @@ class Intake:
         for request in self._requests:
             request.release()
 
+    @property
+    def limit(self) -> int:
+        """Bytes that one input may have at most."""
+        return self._call.service.settings.max_body
+
     def sink(self, room: int | None) -> Sink:
         """A place for `room` bytes, or for as many as the node takes if None."""
-        sink = Sink(self._call.node.arena, room, self._call.service.settings.max_body)
+        sink = Sink(self._call.node.arena, room, self.limit)
         self._sinks.append(sink)
         return sink
 

@@ -138,8 +138,8 @@ ENDPOINTS = [
             },
         },
         description=(
-            "All modalities run concurrently. One that fails among several has an `error` and a `status` in its"
-            " place; the answer is 200 as long as one succeeded. Headers: X-Deadline-Ms, X-QoS-Class,"
+            "All modalities run concurrently. One that fails among several has an `error` and a `status` in"
+            " its place; the answer is 200 as long as one succeeded. Headers: X-Deadline-Ms, X-QoS-Class,"
             " X-Request-Id."
         ),
     )

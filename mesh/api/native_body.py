@@ -44,8 +44,8 @@ async def read(call: Call, intake: Intake, modalities: tuple[str, ...]) -> Asked
         return _from_json(intake, modalities, parse_object(await read_all(call)))
     if len(modalities) != 1:
         raise UsageError(
-            f"Content-Type: expected multipart/form-data or application/json for {len(modalities) or 'unnamed'}"
-            f" modalities, found '{media_type or 'none'}'"
+            "Content-Type: expected multipart/form-data or application/json unless modalities= names one,"
+            f" found '{media_type or 'none'}'"
         )
     sink = intake.sink(length if call.header(b"content-encoding") is None else None)
     async for chunk in chunks(call):
@@ -88,13 +88,13 @@ def _from_json(intake: Intake, modalities: tuple[str, ...], body: dict[str, Any]
         expect(name, modalities)
         if not isinstance(value, str):
             raise UsageError(f"{name}: expected a string ({'text' if name == TEXT else 'base64'})")
-        found[name] = _from_text(intake, name, value)
+        found[name] = from_text(intake, name, value)
     missing(found, modalities)
     names = modalities or tuple(found)
     return Asked({name: found[name] for name in names}, split_params(params, names))
 
 
-def _from_text(intake: Intake, name: str, value: str) -> Input:
+def from_text(intake: Intake, name: str, value: str) -> Input:
     """Text as it is; anything else from base64, bare or as a data: URL (RFC 2397)."""
     if name == TEXT:
         return intake.data(name, PLAIN, value.encode())

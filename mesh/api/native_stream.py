@@ -77,9 +77,12 @@ async def _fail(call: Call, name: str, error: MeshError, events: EventStream) ->
     await events.send(dumps({"modality": name, **failed(call, error)}), "error")
 
 
-def parse_chunk(unit: str, chunk: bytes) -> Any:
-    """What a unit emitted; UnitFault if it isn't JSON."""
+def parse_chunk(unit: str, chunk: bytes) -> dict[str, Any]:
+    """What a unit emitted; UnitFault if it isn't a JSON object."""
     try:
-        return orjson.loads(chunk)
+        value = orjson.loads(chunk)
     except orjson.JSONDecodeError as error:
         raise UnitFault(f"unit {unit} emitted a chunk that is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UnitFault(f"unit {unit} emitted a JSON {type(value).__name__}, expected an object")
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from hailmesh.hail.errors import Cancelled, MeshError
@@ -35,10 +35,15 @@ async def _watch(call: Call, requests: Sequence[Request]) -> None:
 
 async def handle(call: Call, request: Request) -> Answer:
     """The node's answer, counted."""
+    return await counted(call, request, call.node.handle(request))
+
+
+async def counted(call: Call, request: Request, work: Awaitable[Answer]) -> Answer:
+    """What `work`, which runs the request, gives."""
     metrics = call.service.metrics
     metrics.began(request)
     try:
-        answer = await call.node.handle(request)
+        answer = await work
     except MeshError as error:
         metrics.failed(request, error, _since(request))
         raise

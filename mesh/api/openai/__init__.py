@@ -1,0 +1,1 @@
+"""OpenAI's API, as its own SDK calls it."""

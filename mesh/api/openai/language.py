@@ -1,0 +1,33 @@
+"""What a language unit says, as OpenAI's clients read it.
+
+A unit of modality `text` takes a part `messages` (JSON: [{"role", "content"}]) or `text` (a prompt), and
+`params`. It emits {"text", "logprobs"?} and replies {"text", "finish_reason", "usage": {"prompt_tokens",
+"completion_tokens"}, "logprobs"?}; logprobs are [{"token", "logprob", "bytes", "top_logprobs": […]}].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FINISH_REASONS = ("stop", "length")
+
+
+def text_of(reply: dict[str, Any]) -> str:
+    """The text of a chunk or a reply."""
+    return str(reply.get("text", ""))
+
+
+def finish_reason(reply: dict[str, Any]) -> str:
+    reason = reply.get("finish_reason", "stop")
+    return reason if reason in FINISH_REASONS else "stop"
+
+
+def usage(reply: dict[str, Any]) -> dict[str, int]:
+    """Tokens of the prompt, of the completion, and of both."""
+    counts = reply.get("usage", {})
+    prompt, completion = int(counts.get("prompt_tokens", 0)), int(counts.get("completion_tokens", 0))
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def logprobs(reply: dict[str, Any], wanted: bool) -> dict[str, Any] | None:
+    return {"content": reply.get("logprobs", []), "refusal": None} if wanted else None
