@@ -19,7 +19,7 @@ class CancelToken:
         self.deadline_ns = deadline_ns
         self.latest_start_ns = deadline_ns if latest_start_ns is None else latest_start_ns
         self._cancelled = threading.Event()
-        self._hooks: list[Callable[[], None]] = []
+        self._hooks: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
     def cancel(self) -> None:
@@ -32,7 +32,7 @@ class CancelToken:
         for hook in hooks:
             hook()
 
-    def on_cancel(self, hook: Callable[[], None]) -> Callable[[], None]:
+    def on_cancel(self, hook: Callable[[], object]) -> Callable[[], None]:
         """Call `hook` when cancelled (at once if it already is); returns what unregisters it."""
         with self._lock:
             if not self._cancelled.is_set():
@@ -41,7 +41,7 @@ class CancelToken:
         hook()
         return lambda: None
 
-    def _forget(self, hook: Callable[[], None]) -> None:
+    def _forget(self, hook: Callable[[], object]) -> None:
         with self._lock:
             if hook in self._hooks:
                 self._hooks.remove(hook)

@@ -53,7 +53,7 @@ def parse_size(text: str | int, *, of: int | None = None) -> int:
 class Config:
     """All the settings of a node.
 
-    Sizes are strings as `parse_size` reads them. `lanes`: `wide` lets every unit use all cores,
+    Sizes are strings as `parse_size` reads them. `device`: an adapter's name, or `auto`. `lanes`: `wide` lets every unit use all cores,
     `partitioned` keeps some for urgent units alone. `threads`: per executor, 0 for what the lane has.
     """
 
@@ -62,6 +62,7 @@ class Config:
     port: int = 8080
     arena: str = "25%"
     max_body: str = "64MiB"
+    device: str = "auto"
     lanes: str = "wide"
     threads: int = 0
     queue: int = 64

@@ -66,7 +66,10 @@ def _onnxruntime(_: Config) -> Finding:
         )
     if importlib.util.find_spec("onnxruntime") is None:
         return Finding(
-            "graph executor", "failed", "onnxruntime is missing", "pip install 'hailmesh[cpu]' or 'hailmesh[gpu]'"
+            "graph executor",
+            "failed",
+            "onnxruntime is missing",
+            "pip install 'hailmesh[cpu]' or 'hailmesh[gpu]'",
         )
     name = installed[0] if installed else "onnxruntime"
     return Finding("graph executor", "ok", f"{name} {version(name) if installed else '(system)'}")
@@ -81,11 +84,20 @@ def _installed(name: str) -> bool:
 
 
 def _device(_: Config) -> Finding:
+    from hailmesh.hail.arena import GRANULE, Arena
     from hailmesh.hail.device import choose
 
-    choice = choose()
-    found = f"{choice.chosen}: {choice.device.probe().summary}"
-    return Finding("device", "warning" if choice.reason else "ok", found, choice.reason)
+    arena = Arena.create(GRANULE)
+    try:
+        choice = choose(arena)
+        info = choice.device.probe()
+        choice.device.close()
+    except MeshError as error:
+        return Finding("device", "failed", str(error), "a device adapter must work: see hail/devices")
+    finally:
+        arena.close()
+    found = f"{choice.chosen}: {info.model}, {info.compute_units} units, {info.copy_bandwidth / 1e9:.1f} GB/s"
+    return Finding("device", "warning" if choice.fallback else "ok", found, choice.reason)
 
 
 def _memory(config: Config) -> Finding:
@@ -114,7 +126,9 @@ def _disk(config: Config) -> Finding:
     if not os.access(folder, os.W_OK):
         return Finding("state folder", "failed", f"{folder} can't be written", "set another with --state")
     if free < ROOM_WANTED:
-        return Finding("state folder", "warning", found, "images need room: 'hailmesh oci gc' or a larger disk")
+        return Finding(
+            "state folder", "warning", found, "images need room: 'hailmesh oci gc' or a larger disk"
+        )
     return Finding("state folder", "ok", found)
 
 
@@ -148,7 +162,9 @@ def _store(config: Config) -> Finding:
     try:
         images = Store(config.store).ls()
     except MeshError as error:
-        return Finding("image store", "failed", str(error), f"move {config.store} away and build or pull again")
+        return Finding(
+            "image store", "failed", str(error), f"move {config.store} away and build or pull again"
+        )
     return Finding("image store", "ok", f"{len(images)} tags in {config.store}")
 
 
@@ -181,4 +197,3 @@ _CHECKS: tuple[Callable[[Config], Finding], ...] = (
     _store,
     _port,
 )
-

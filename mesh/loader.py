@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from hailmesh.oci.image import UnitImage
+from hailmesh.oci.image import load as load_image
+from hailmesh.sandboxes.aot import ArtifactCache
 
 from hailmesh.hail.arena import Arena
 from hailmesh.hail.gate import ROWS, Gate
@@ -14,10 +18,7 @@ from hailmesh.hail.lane import Lanes
 from hailmesh.mesh.config import Config
 from hailmesh.mesh.version import State, UnitVersion
 from hailmesh.mesh.workers import Worker
-from hailmesh.oci.image import UnitImage
-from hailmesh.oci.image import load as load_image
 from hailmesh.oci.store import Store
-from hailmesh.sandboxes.aot import ArtifactCache
 from hailmesh.sandboxes.protocol import GraphSpec, Limits, LoadSpec
 
 if TYPE_CHECKING:
@@ -78,9 +79,7 @@ class Loader:
             spec = self._spec(version, module, graphs, before.gate_row)
             await self._start(version, spec, blobs, on_death)
 
-    async def _start(
-        self, version: UnitVersion, spec: LoadSpec, blobs: list[int], on_death: OnDeath
-    ) -> None:
+    async def _start(self, version: UnitVersion, spec: LoadSpec, blobs: list[int], on_death: OnDeath) -> None:
         worker = Worker(
             spec,
             on_log=lambda header, line: self._on_log(version, header, line),
@@ -114,9 +113,7 @@ class Loader:
         blobs.append(fd)
         return fd
 
-    def _spec(
-        self, version: UnitVersion, module: int, graphs: dict[str, GraphSpec], row: int
-    ) -> LoadSpec:
+    def _spec(self, version: UnitVersion, module: int, graphs: dict[str, GraphSpec], row: int) -> LoadSpec:
         image, span = version.image, version.span
         assert span is not None, "memory is reserved before a worker starts"
         lane = self._lanes.of(image.lane)
@@ -149,8 +146,10 @@ class Loader:
 
 @contextmanager
 def _open_all() -> Iterator[list[int]]:
-    """Descriptors that are put into the list are closed at the end; a worker has inherited its own by then."""
+    """A list whose descriptors are closed at the end; a worker has inherited its own by then."""
     blobs: list[int] = []
-    with ExitStack() as stack:
-        stack.callback(lambda: [os.close(fd) for fd in blobs])
+    try:
         yield blobs
+    finally:
+        for fd in blobs:
+            os.close(fd)

@@ -19,7 +19,8 @@ from hailmesh.mesh.config import Config
 from hailmesh.mesh.events import Events, Logs
 from hailmesh.mesh.ledger import Ledger
 from hailmesh.mesh.slots import Slots
-from hailmesh.mesh.units import Units, UnitVersion
+from hailmesh.mesh.units import Units
+from hailmesh.mesh.version import UnitVersion
 from hailmesh.mesh.workers import Reply, Worker
 from hailmesh.router.qos import Policy
 from hailmesh.router.request import Input, Request
@@ -40,24 +41,24 @@ class Node:
         self._logs = logs
         self._ledger = Ledger(arena, units)
         self._since = time.time()
+        self._device: Choice | None = None
 
     async def handle(self, request: Request) -> Answer:
         """Admits, queues, runs. Any MeshError; Cancelled soon after the request's token is cancelled."""
         async with aclosing(self.stream(request)) as events:
             return await _last(request, events)
 
-    async def stream(
-        self, request: Request, session: str = ""
-    ) -> AsyncGenerator[bytes | Answer, None]:
+    async def stream(self, request: Request, session: str = "") -> AsyncGenerator[bytes | Answer, None]:
         """Chunks, as the unit emitted them, then exactly one Answer. Errors as for `handle`. Closing the
         iterator cancels the request."""
         answer = None
         async with self._slots.slot(request) as waited:
             version = self._units.serving(request.unit)
             request.retain()
-            with version.borrowed(), version.worker.job(
-                _job(request, session), request.token, request.release
-            ) as events:
+            with (
+                version.borrowed(),
+                version.worker.job(_job(request, session), request.token, request.release) as events,
+            ):
                 _forward_growth(request, version.worker)
                 async for event in events:
                     if isinstance(event, Reply):
@@ -72,7 +73,9 @@ class Node:
         """An instance that lives until the context ends. UsageError if the unit isn't session-lived."""
         version = self._units.serving(self.route(unit))
         if not version.session_lived:
-            raise UsageError(f"unit {version.name} lives for one request; a session needs a session-lived unit")
+            raise UsageError(
+                f"unit {version.name} lives for one request; a session needs a session-lived unit"
+            )
         session = Session(self, uuid.uuid4().hex)
         with version.borrowed():
             try:
@@ -135,6 +138,8 @@ class Node:
             "version": __version__,
             "uptime": round(time.time() - self._since, 3),
             "ready": self.ready,
+            "device": None if self._device is None else describe_device(self._device),
+            "lanes": self._lanes.describe(),
             **self._ledger.describe(),
         }
 
@@ -148,6 +153,21 @@ class Node:
     async def restore(self) -> None:
         """Brings back the units that were active when the node last ended."""
         await self._units.restore()
+
+    async def probe(self) -> None:
+        """Looks at the device, which takes a moment; `describe` shows it from then on."""
+        asked = None if self.config.device == "auto" else self.config.device
+        self._device = await asyncio.to_thread(choose, self.arena, asked)
+        if self._device.fallback:
+            log.warning("device fallback", device=self._device.chosen, reason=self._device.reason)
+
+    def serves(self, name: str) -> bool:
+        """Whether a unit of this name is active."""
+        return self._units.serves(name)
+
+    def reference_cases(self) -> list[Case]:
+        """The golden cases of the active units' images."""
+        return self._units.reference_cases()
 
     async def stop(self) -> None:
         """Ends the workers. Requests inside them fail."""

@@ -24,6 +24,11 @@ class Case:
     params: dict[str, Any]
     expect: list[dict[str, Any]]
 
+    @property
+    def question(self) -> str:
+        """What is asked, for a person."""
+        return self.data.decode() if self.media_type.startswith("text/") else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -51,9 +51,7 @@ def _judge_one(answer: dict[str, Any], expectation: dict[str, Any]) -> Verdict:
     if "words" in expectation:
         want, allowed = expectation["words"], expectation.get("errors", 0.0)
         rate = word_error_rate(want, str(found))
-        return Verdict(
-            rate <= allowed, f"{path}: {rate:.0%} wrong words against {want!r}, found {found!r}"
-        )
+        return Verdict(rate <= allowed, f"{path}: {rate:.0%} wrong words against {want!r}, found {found!r}")
     raise ImageError(f"self-test: {path} needs one of equals, contains, near, words")
 
 

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import uvloop
@@ -68,14 +68,19 @@ async def _start(
 ) -> int | None:
     await restoring
     await up.wait()
-    return await started(node, url)
+    probing = asyncio.ensure_future(node.probe())
+    try:
+        return await started(node, url)
+    finally:
+        await probing
 
 
 async def _until_done(
     serving: asyncio.Future[None], starting: asyncio.Future[int | None], server: Server
 ) -> int:
     """Until a signal ends the server, or the start fails or gives an exit code."""
-    await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
+    tasks: set[asyncio.Future[Any]] = {serving, starting}
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     if starting.done() and (starting.exception() is not None or starting.result() is not None):
         server.should_exit = True
     await serving
@@ -96,7 +101,7 @@ def listen(config: Config) -> socket.socket:
     except OSError as error:
         listener.close()
         raise UsageError(
-            f"can't listen on {config.host}:{config.port} ({error.strerror}): stop what does, or choose --port"
+            f"can't listen on {config.host}:{config.port} ({error.strerror}): choose another --port"
         ) from None
     listener.setblocking(False)
     return listener

@@ -64,7 +64,7 @@ class Slots:
         return (time.monotonic_ns() - asked) / 1e9
 
     def _take_out(self, request: Request) -> bool:
-        """Out of the queue, or out of the slot that it was granted but never learnt of; whether the latter."""
+        """Out of the queue, or out of the slot that it was granted but never learnt of (then True)."""
         if self.arbiter.cancel(request.id) is not None:
             return False
         future = self._granted[request.id]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -28,13 +27,21 @@ class Units:
     """Every unit has at most one active version; others of it may be starting or draining."""
 
     def __init__(
-        self, *, loader: Loader, routes: Routes, slots: Slots, events: Events, active: ActiveUnits
+        self,
+        *,
+        loader: Loader,
+        routes: Routes,
+        slots: Slots,
+        events: Events,
+        active: ActiveUnits,
+        drain: float,
     ) -> None:
         self.routes = routes
         self._loader = loader
         self._slots = slots
         self._events = events
         self._saved = active
+        self._drain = drain
         self._active: dict[str, UnitVersion] = {}
         self._others: list[UnitVersion] = []
         self._locks: dict[str, asyncio.Lock] = {}
@@ -123,7 +130,7 @@ class Units:
         self._slots.add(version.name, version.version, version.slots)
         version.move(State.ACTIVE)
         if before is not None:
-            self._spawn(self._retire(before, version.drain))
+            self._spawn(self._retire(before, self._drain))
 
     async def _retire(self, version: UnitVersion, drain: float) -> None:
         """Lets what runs finish, then ends the worker and gives its memory back."""
@@ -174,5 +181,3 @@ class Units:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-
-OnDeath = Callable[[UnitVersion, Worker], None]

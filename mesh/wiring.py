@@ -7,6 +7,8 @@ import os
 from contextlib import ExitStack
 from typing import Any
 
+from hailmesh.sandboxes.aot import ArtifactCache
+
 from hailmesh.hail.arena import GRANULE, Arena
 from hailmesh.hail.errors import UsageError
 from hailmesh.hail.gate import Gate
@@ -24,7 +26,6 @@ from hailmesh.oci.store import Store
 from hailmesh.router.arbiter import Arbiter
 from hailmesh.router.predictor import Predictor
 from hailmesh.router.routes import Routes
-from hailmesh.sandboxes.aot import ArtifactCache
 
 NODE_ROW = 0
 """The node's own row of the gate page."""
@@ -56,7 +57,12 @@ def build(config: Config, stack: ExitStack) -> Node:
     )
     slots = Slots(Arbiter(Predictor(), config.queue))
     units = Units(
-        loader=loader, routes=Routes(), slots=slots, events=events, active=ActiveUnits(config.state)
+        loader=loader,
+        routes=Routes(),
+        slots=slots,
+        events=events,
+        active=ActiveUnits(config.state),
+        drain=config.drain,
     )
     return Node(config=config, arena=arena, units=units, slots=slots, events=events, logs=logs)
 

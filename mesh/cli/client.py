@@ -17,8 +17,7 @@ from hailmesh.mesh.config import Config
 from hailmesh.mesh.state import TOKEN_FILE
 
 
-
-class Unreachable(MeshError):
+class UnreachableError(MeshError):
     code = "unreachable"
 
 
@@ -99,7 +98,14 @@ class Client:
                     event = ""
 
     def _open(
-        self, method: str, path: str, data: bytes | None, content_type: str, *, manage: bool = False, **query: Any
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        content_type: str,
+        *,
+        manage: bool = False,
+        **query: Any,
     ) -> http.client.HTTPResponse:
         split = urlsplit(self.url)
         kind = http.client.HTTPSConnection if split.scheme == "https" else http.client.HTTPConnection
@@ -114,7 +120,9 @@ class Client:
             connection.request(method, target, body=data, headers=headers)
             return connection.getresponse()
         except OSError as error:
-            raise Unreachable(f"no node answers at {self.url} ({error}): start one with 'hailmesh up'") from None
+            raise UnreachableError(
+                f"no node answers at {self.url} ({error}): start one with 'hailmesh up'"
+            ) from None
 
 
 def _multipart(fields: dict[str, str | Path | File]) -> tuple[bytes, str]:
@@ -159,4 +167,6 @@ def _error(value: dict[str, Any], status: int) -> MeshError:
     error = value.get("error", value)
     if isinstance(error, str):
         error = {"message": error}
-    return from_wire(str(error.get("code", "error")), str(error.get("message", f"the node answered {status}")))
+    return from_wire(
+        str(error.get("code", "error")), str(error.get("message", f"the node answered {status}"))
+    )

@@ -69,5 +69,7 @@ _ENVELOPE = ("unit", "version", "digest", "timings")
 
 def timing_line(timings: dict[str, float]) -> str:
     """`41.2 ms: queue 0.1, sandbox 6.0, bridge 0.9, kernel 33.5`."""
-    stages = ", ".join(f"{name} {timings[name]:.1f}" for name in ("queue", "sandbox", "bridge", "kernel") if name in timings)
+    stages = ", ".join(
+        f"{name} {timings[name]:.1f}" for name in ("queue", "sandbox", "bridge", "kernel") if name in timings
+    )
     return f"{timings.get('total', 0.0):.1f} ms: {stages}"

@@ -15,7 +15,9 @@ from hailmesh.mesh.config import Config
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", "-c", envvar="HAILMESH_CONFIG", help="TOML file; HAILMESH_* variables override."),
+    typer.Option(
+        "--config", "-c", envvar="HAILMESH_CONFIG", help="TOML file; HAILMESH_* variables override."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

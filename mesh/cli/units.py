@@ -28,7 +28,9 @@ def ps(config: ConfigFile = None, json: Json = False) -> None:
         print_json(units)
         return
     if not units:
-        typer.echo("no units are plugged: 'hailmesh plug NAME' serves an image of the store ('hailmesh oci ls')")
+        typer.echo(
+            "no units are plugged: 'hailmesh plug NAME' serves an image of the store ('hailmesh oci ls')"
+        )
         return
     table = Table(box=None, pad_edge=False)
     for column in ("UNIT", "VERSION", "DIGEST", "MODALITY", "STATE", "SLOTS", "SINCE", "NOTE"):
@@ -72,7 +74,8 @@ def plug(
 def unplug(
     name: Annotated[str, typer.Argument(help="The unit's name.")],
     drain: Annotated[
-        float | None, typer.Option(help="Seconds that running requests get to finish; the node's, if not given.")
+        float | None,
+        typer.Option(help="Seconds that running requests get to finish; the node's, if not given."),
     ] = None,
     config: ConfigFile = None,
 ) -> None:
@@ -82,7 +85,9 @@ def unplug(
 
 
 def logs(
-    name: Annotated[str, typer.Argument(help="The unit's name.")], config: ConfigFile = None, json: Json = False
+    name: Annotated[str, typer.Argument(help="The unit's name.")],
+    config: ConfigFile = None,
+    json: Json = False,
 ) -> None:
     """Show the last lines that a unit logged."""
     lines = client(config).call("GET", f"/v1/units/{name}/logs", manage=True)["lines"]

@@ -29,13 +29,17 @@ def up(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.")] = None,
     state: Annotated[Path | None, typer.Option(help="Folder of the store, caches and secrets.")] = None,
-    plug: Annotated[list[str] | None, typer.Option(help="Image to plug at the start; may be repeated.")] = None,
+    plug: Annotated[
+        list[str] | None, typer.Option(help="Image to plug at the start; may be repeated.")
+    ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="Plug the reference units and show their three answers.")
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="As --demo, on a free port; exit 0 if all three answers are right, else 1."),
+        typer.Option(
+            "--check", help="As --demo, on a free port; exit 0 if all three answers are right, else 1."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -50,7 +54,9 @@ def up(
             _announce(node, url, time.monotonic() - began)
         if not (demo or check):
             return None
-        outcomes = await asyncio.to_thread(ask_all, _client(chosen, url), node.reference_cases(REFERENCE_UNITS))
+        outcomes = await asyncio.to_thread(
+            ask_all, _client(chosen, url), node.reference_cases(REFERENCE_UNITS)
+        )
         _report(outcomes, json)
         if check:
             return 0 if outcomes and all(outcome.verdict.passed for outcome in outcomes) else 1
@@ -82,13 +88,19 @@ def _announce(node: Node, url: str, seconds: float) -> None:
 
 def _report(outcomes: list[Outcome], as_json: bool) -> None:
     if as_json:
-        print_json({"passed": all(o.verdict.passed for o in outcomes), "requests": [_plain(o) for o in outcomes]})
+        print_json(
+            {"passed": all(o.verdict.passed for o in outcomes), "requests": [_plain(o) for o in outcomes]}
+        )
         return
     console = Console(highlight=False)
     for outcome in outcomes:
         mark = "[green]✓[/]" if outcome.verdict.passed else "[red]✗[/]"
         console.print(f"{mark} {outcome.case.unit:<7}{outcome.case.question}")
-        console.print(f"          {summary(outcome.answer)}" if outcome.answer else f"          {outcome.verdict.reason}")
+        console.print(
+            f"          {summary(outcome.answer)}"
+            if outcome.answer
+            else f"          {outcome.verdict.reason}"
+        )
         if outcome.answer and not outcome.verdict.passed:
             console.print(f"          [red]{outcome.verdict.reason}[/]")
 

@@ -1,4 +1,4 @@
-"""A streamed answer in OpenAI's frames: `data: {…}` per piece, `data: [DONE]`, `event: error` if it breaks."""
+"""A streamed answer in OpenAI's frames: pieces, `data: [DONE]`, and `event: error` if it breaks."""
 
 from __future__ import annotations
 
