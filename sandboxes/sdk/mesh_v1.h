@@ -55,7 +55,7 @@ MESH_IMPORT("config") int32_t mesh_config(void *buf, int32_t cap);
  * The request's own options, if any, are a part named "params" of type application/json. */
 MESH_IMPORT("part_count") int32_t mesh_part_count(void);
 MESH_IMPORT("part_info") int32_t mesh_part_info(int32_t part, void *buf, int32_t cap);
-/* A pointer to the part's bytes, mapped to read: stores land in a private copy. ENODATA if it is empty.
+/* A pointer to the part's bytes, mapped to read: stores land in a private copy. ENOMSG if it is empty.
  * A streamed part is mapped with all its room; only what part_wait has announced is content. */
 MESH_IMPORT("part_map") int32_t mesh_part_map(int32_t part);
 /* Waits until a streamed part has more than `offset` bytes, and returns how many more; 0: it has ended. */
@@ -102,7 +102,7 @@ int32_t mesh_text_decode(int32_t graph, const int32_t *ids, int32_t n, char *buf
  * seq_sample draws the next token from the last logits, without feeding it. params is JSON, all optional:
  *   {"temperature":0,"top_k":0,"top_p":1,"seed":7,"suppress":[1,2],"max_id":50256,"mask":HANDLE,"logprobs":0}
  * temperature 0 is greedy; mask is a u8 tensor [vocabulary], 0 forbids. With logprobs n > 0, out gets
- *   {"logprob":-0.1,"top":[[id,logprob],…]}. Returns the token. */
+ *   {"logprob":-0.1,"top":[[id,logprob],…]} and a final NUL, E2BIG if there is no room. Returns the token. */
 MESH_IMPORT("seq_open") int32_t mesh_seq_open(int32_t graph, int32_t max_tokens, const int32_t *in, int32_t n_in);
 MESH_IMPORT("seq_bind") int32_t mesh_seq_bind(int32_t seq, const char *name, int32_t len, int32_t tensor);
 MESH_IMPORT("seq_feed") int32_t mesh_seq_feed(int32_t seq, const int32_t *ids, int32_t n, int32_t logits);

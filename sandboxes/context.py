@@ -1,0 +1,115 @@
+"""What a host call finds behind the guest that made it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from hailmesh.hail.buffer import Buffer, DType
+from hailmesh.hail.errors import MeshError, UnitFault
+from hailmesh.hail.lease import Lease
+from hailmesh.hail.report import Stage
+from hailmesh.hail.window import Windows, padded
+from hailmesh.sandboxes.errno import CallError, Errno
+from hailmesh.sandboxes.guest import Memory
+from hailmesh.sandboxes.handles import Handles, Tensor
+from hailmesh.sandboxes.run import Run
+from hailmesh.sandboxes.unit import Unit
+
+
+class Stop(Exception):  # noqa: N818 (no error of the call, but the end of the guest)
+    """Raised in a host call to end the guest there and then, because of `cause`."""
+
+    def __init__(self, cause: MeshError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class Context:
+    """The host's side of one instance: its memory, windows and handles for as long as it lives, and the run
+    it is busy with."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self.handles = Handles()
+        self.calls_left = 0
+        """Host calls until the run's limit; negative: none."""
+        self.reserving = False
+        """Whether the guest is inside mesh_reserve, where it may not call."""
+        self.run: Run
+        self.memory: Memory
+        self.windows: Windows
+        self._reserve: Callable[[int], int]
+
+    def attach(self, memory: Memory, reserve: Callable[[int], int]) -> None:
+        """The instance exists: its memory, and its mesh_reserve."""
+        self.memory = memory
+        self.windows = Windows(self.unit.arena.fd, base=memory.base, limit=lambda: memory.size)
+        self._reserve = reserve
+
+    def begin(self, run: Run) -> None:
+        """The calls that follow are this run's."""
+        self.run = run
+        self.calls_left = self.unit.limits.host_calls
+
+    def out_of_calls(self) -> Exception:
+        """Why a call is refused when `calls_left` is negative."""
+        if self.reserving:
+            return CallError(Errno.EBUSY, "mesh_reserve may not call the host")
+        limit = self.unit.limits.host_calls
+        return Stop(UnitFault(f"unit {self.unit.name} made more than {limit} host calls in one request"))
+
+    def check_tensors(self) -> None:
+        """EMFILE if the instance has as many tensors as it may."""
+        limit = self.unit.limits.tensors
+        if self.handles.count(Tensor) >= limit:
+            raise CallError(Errno.EMFILE, f"a unit may hold at most {limit} tensors at once")
+
+    def lease(self, dtype: DType, shape: tuple[int, ...]) -> Lease:
+        """A block for a tensor of this instance; OutOfArena, EMFILE, EOVERFLOW."""
+        self.check_tensors()
+        nbytes = dtype.itemsize
+        for size in shape:
+            nbytes *= size
+        if nbytes >= 1 << 32:
+            raise CallError(Errno.EOVERFLOW, f"a tensor has less than 4 GiB, {shape} takes {nbytes} bytes")
+        return self.unit.arena.lease(
+            nbytes, owner=self.unit.name, dtype=dtype, shape=shape, stage=Stage.INFER
+        )
+
+    def map(self, buffer: Buffer, *, write: bool) -> int:
+        """Maps a buffer where the guest itself reserves space for it, and returns the guest's address."""
+        nbytes = padded(buffer.nbytes)
+        left, self.calls_left, self.reserving = self.calls_left, 0, True
+        try:
+            pointer = self._reserve(nbytes)
+        finally:
+            self.calls_left, self.reserving = left, False
+        if pointer == 0:
+            raise CallError(Errno.ENOMEM, f"mesh_reserve({nbytes}) found no room in the unit's memory")
+        self.windows.map(buffer, self.memory.base + pointer, write)
+        return pointer
+
+    def unmap(self, pointer: int) -> None:
+        self.windows.unmap(self.memory.base + pointer)
+
+    def freeze(self, tensor: Tensor) -> None:
+        """Nobody writes it any more. A window to write becomes one to read, in place: what the guest stores
+        there from now on is its own scribble."""
+        if tensor.lease is None or tensor.lease.frozen:
+            return
+        tensor.lease.freeze()
+        if tensor.window and tensor.writable:
+            address = self.memory.base + tensor.window
+            self.windows.unmap(address)
+            self.windows.map(tensor.buffer, address, False)
+            tensor.writable = False
+
+
+class _Current(threading.local):
+    context: Context | None = None
+
+
+current = _Current()
+"""The instance that runs on this thread, if one does: host functions are shared by all instances, and an
+instance belongs to one thread at a time."""
