@@ -6,8 +6,8 @@ import asyncio
 import socket
 
 import uvicorn
-from hailmesh.mesh.api.app import create_app
 
+from hailmesh.mesh.api.app import create_app
 from hailmesh.mesh.api.ports import ApiSettings, Node
 from hailmesh.mesh.config import Config
 

@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hailmesh.oci.image import UnitImage
-from hailmesh.oci.image import load as load_image
 from hailmesh.sandboxes.aot import ArtifactCache
 
 from hailmesh.hail.arena import Arena
 from hailmesh.hail.gate import ROWS, Gate
 from hailmesh.hail.lane import Lanes
 from hailmesh.mesh.config import Config
+from hailmesh.mesh.reference import Case
 from hailmesh.mesh.version import State, UnitVersion
 from hailmesh.mesh.workers import Worker
+from hailmesh.oci.image import UnitImage
+from hailmesh.oci.image import load as load_image
 from hailmesh.oci.store import Store
 from hailmesh.sandboxes.protocol import GraphSpec, Limits, LoadSpec
 
@@ -54,6 +55,21 @@ class Loader:
     async def image(self, ref: str) -> UnitImage:
         """NotFound, or ImageError if it isn't what it says."""
         return await asyncio.to_thread(load_image, self._store, ref)
+
+    def cases(self, image: UnitImage) -> list[Case]:
+        """The golden cases that the image carries, with their inputs."""
+        return [
+            Case(
+                image.name,
+                image.modality,
+                case.name,
+                case.media_type,
+                self._store.read(case.input, case.input.size),
+                dict(case.params),
+                [dict(expectation) for expectation in case.expect],
+            )
+            for case in image.selftest
+        ]
 
     async def load(self, version: UnitVersion, on_death: OnDeath) -> None:
         """Takes a version from `pulled` to `loaded`. Whatever fails raises; the caller stops the version."""

@@ -11,13 +11,18 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any
 
+import structlog
+
 from hailmesh import __version__
 from hailmesh.hail.arena import Arena
+from hailmesh.hail.device import Choice, choose
 from hailmesh.hail.errors import UnitFault, UsageError
+from hailmesh.hail.lane import Lanes
 from hailmesh.mesh.answer import Answer, parse_body, tensors_of
 from hailmesh.mesh.config import Config
 from hailmesh.mesh.events import Events, Logs
 from hailmesh.mesh.ledger import Ledger
+from hailmesh.mesh.reference import Case
 from hailmesh.mesh.slots import Slots
 from hailmesh.mesh.units import Units
 from hailmesh.mesh.version import UnitVersion
@@ -26,15 +31,26 @@ from hailmesh.router.qos import Policy
 from hailmesh.router.request import Input, Request
 from hailmesh.sandboxes.protocol import Job, Part
 
+log = structlog.get_logger()
+
 
 class Node:
     """What `mesh.wiring` puts together. All calls are made on the node's one event loop."""
 
     def __init__(
-        self, *, config: Config, arena: Arena, units: Units, slots: Slots, events: Events, logs: Logs
+        self,
+        *,
+        config: Config,
+        arena: Arena,
+        lanes: Lanes,
+        units: Units,
+        slots: Slots,
+        events: Events,
+        logs: Logs,
     ) -> None:
         self.config = config
         self.arena = arena
+        self._lanes = lanes
         self._units = units
         self._slots = slots
         self._events = events
@@ -138,8 +154,11 @@ class Node:
             "version": __version__,
             "uptime": round(time.time() - self._since, 3),
             "ready": self.ready,
-            "device": None if self._device is None else describe_device(self._device),
-            "lanes": self._lanes.describe(),
+            "device": None if self._device is None else _plain(self._device),
+            "lanes": {
+                lane.name: {"cores": lane.cores, "wide": lane.wide}
+                for lane in (self._lanes.urgent, self._lanes.best_effort)
+            },
             **self._ledger.describe(),
         }
 
@@ -194,6 +213,20 @@ async def _last(request: Request, events: AsyncIterator[bytes | Answer]) -> Answ
         if isinstance(event, Answer):
             return event
     raise UnitFault(f"unit {request.unit} gave no answer")
+
+
+def _plain(choice: Choice) -> dict[str, Any]:
+    info = choice.device.probe()
+    return {
+        "name": choice.chosen,
+        "reason": choice.reason,
+        "fallback": choice.fallback,
+        "model": info.model,
+        "compute_units": info.compute_units,
+        "memory": info.memory,
+        "copy_bandwidth": round(info.copy_bandwidth),
+        "integrated": info.integrated,
+    }
 
 
 def _job(request: Request, session: str) -> Job:

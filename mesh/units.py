@@ -10,6 +10,7 @@ import structlog
 from hailmesh.hail.errors import MeshError, NotFound
 from hailmesh.mesh.events import Events
 from hailmesh.mesh.loader import Loader
+from hailmesh.mesh.reference import Case
 from hailmesh.mesh.slots import Slots
 from hailmesh.mesh.state import ActiveUnits
 from hailmesh.mesh.version import State, UnitVersion
@@ -63,6 +64,14 @@ class Units:
         if version is None:
             raise NotFound(f"no unit '{name}'; there are: {', '.join(self._active) or 'none, plug one'}")
         return version
+
+    def serves(self, name: str) -> bool:
+        """Whether a unit of this name is active."""
+        return name in self._active
+
+    def reference_cases(self) -> list[Case]:
+        """The golden cases of the active units' images."""
+        return [case for version in self._active.values() for case in self._loader.cases(version.image)]
 
     def known(self, name: str) -> None:
         """NotFound unless a version of the unit is there, in whatever state."""
@@ -180,4 +189,3 @@ class Units:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from hailmesh.oci.image import UnitImage
-
 from hailmesh.hail.arena import Lease
 from hailmesh.hail.errors import UnitFault
 from hailmesh.mesh.workers import Worker
+from hailmesh.oci.image import UnitImage
 from hailmesh.router.qos import Policy
 
 

@@ -46,13 +46,14 @@ def build(config: Config, stack: ExitStack) -> Node:
     def log_line(version: UnitVersion, header: dict[str, Any], line: str) -> None:
         logs.add(version.name, version.version, header, line)
 
+    lanes = Lanes.split(gate, wide=config.lanes == "wide")
     loader = Loader(
         config=config,
         store=Store(config.store),
         artifacts=ArtifactCache(config.artifacts),
         arena=arena,
         gate=gate,
-        lanes=Lanes.split(gate, wide=config.lanes == "wide"),
+        lanes=lanes,
         on_log=log_line,
     )
     slots = Slots(Arbiter(Predictor(), config.queue))
@@ -64,7 +65,7 @@ def build(config: Config, stack: ExitStack) -> Node:
         active=ActiveUnits(config.state),
         drain=config.drain,
     )
-    return Node(config=config, arena=arena, units=units, slots=slots, events=events, logs=logs)
+    return Node(config=config, arena=arena, lanes=lanes, units=units, slots=slots, events=events, logs=logs)
 
 
 def _lock(config: Config, stack: ExitStack) -> None:

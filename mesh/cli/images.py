@@ -25,8 +25,9 @@ def build(
     json: Json = False,
 ) -> None:
     """Make a unit's image from its unit.toml and put it into the store."""
-    from hailmesh.oci.build import build as build_image
     from hailmesh.sandboxes.guests.built import path as guest_path
+
+    from hailmesh.oci.build import build as build_image
 
     unit_toml = path / UNIT_TOML if path.is_dir() else path
     if not unit_toml.exists():
@@ -47,7 +48,12 @@ def ls(config: ConfigFile = None, json: Json = False) -> None:
     if json:
         print_json(
             [
-                {"reference": image.reference, "digest": image.digest, "size": image.size, **image.annotations}
+                {
+                    "reference": image.reference,
+                    "digest": image.digest,
+                    "size": image.size,
+                    **image.annotations,
+                }
                 for image in images
             ]
         )

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from hailmesh.mesh import serve
 from hailmesh.mesh.cli.client import Client
 from hailmesh.mesh.cli.invoke import summary
 from hailmesh.mesh.cli.shared import ConfigFile, Json, print_json, settings
@@ -54,17 +55,13 @@ def up(
             _announce(node, url, time.monotonic() - began)
         if not (demo or check):
             return None
-        outcomes = await asyncio.to_thread(
-            ask_all, _client(chosen, url), node.reference_cases(REFERENCE_UNITS)
-        )
+        outcomes = await asyncio.to_thread(ask_all, _client(chosen, url), node.reference_cases())
         _report(outcomes, json)
         if check:
             return 0 if outcomes and all(outcome.verdict.passed for outcome in outcomes) else 1
         if not json:
             typer.echo(f"serving on {url} until Ctrl-C; API at {url}/docs")
         return None
-
-    from hailmesh.mesh import serve
 
     raise typer.Exit(serve.run(chosen, started))
 
