@@ -53,8 +53,9 @@ def parse_size(text: str | int, *, of: int | None = None) -> int:
 class Config:
     """All the settings of a node.
 
-    Sizes are strings as `parse_size` reads them. `device`: an adapter's name, or `auto`. `lanes`: `wide` lets every unit use all cores,
-    `partitioned` keeps some for urgent units alone. `threads`: per executor, 0 for what the lane has.
+    Sizes are strings as `parse_size` reads them. `device`: an adapter's name, or `auto`. `lanes`: `wide` lets
+    every unit use all cores, `partitioned` keeps some for urgent units alone. `threads`: per executor, 0 for
+    what the lane has. `drain`: seconds that running requests get when a version goes.
     """
 
     state: Path = field(default_factory=default_state)

@@ -6,7 +6,7 @@ import http.client
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class Client:
         with self._open(method, path, data, "application/json", manage=manage, **query) as response:
             return _answer(response)
 
-    def upload(self, path: str, fields: dict[str, str | Path | File], **query: Any) -> dict[str, Any]:
+    def upload(self, path: str, fields: Mapping[str, str | Path | File], **query: Any) -> dict[str, Any]:
         """A multipart POST: a Path or File is sent as a file, a str as a text field."""
         body, content_type = _multipart(fields)
         with self._open("POST", path, body, content_type, **query) as response:
@@ -125,7 +125,7 @@ class Client:
             ) from None
 
 
-def _multipart(fields: dict[str, str | Path | File]) -> tuple[bytes, str]:
+def _multipart(fields: Mapping[str, str | Path | File]) -> tuple[bytes, str]:
     boundary = uuid.uuid4().hex
     out = bytearray()
     for name, value in fields.items():

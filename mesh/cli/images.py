@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -46,17 +47,7 @@ def ls(config: ConfigFile = None, json: Json = False) -> None:
     """List the images of the store."""
     images = Store(settings(config).store).ls()
     if json:
-        print_json(
-            [
-                {
-                    "reference": image.reference,
-                    "digest": image.digest,
-                    "size": image.size,
-                    **image.annotations,
-                }
-                for image in images
-            ]
-        )
+        print_json([asdict(image) for image in images])
         return
     if not images:
         typer.echo("the store is empty: 'hailmesh oci build FOLDER' makes an image from a unit.toml")
