@@ -22,6 +22,7 @@ from hailmesh.oci.media import (
     FILEPATH,
     LICENCES,
     MODEL_CONFIG,
+    MODEL_DATASET,
     MODEL_DOC,
     MODEL_MANIFEST,
     MODEL_WEIGHT,
@@ -105,7 +106,7 @@ def _check_module(unit: Unit, module: Path) -> None:
 
 def _layers(unit: Unit, folder: Path, store: Store) -> list[Descriptor]:
     """The model's layers: weights, tokenizers, unit.json, licences."""
-    names = (*unit.files(), UNIT_JSON, *unit.licence_files)
+    names = (*unit.files(), UNIT_JSON, *unit.golden_files(), *unit.licence_files)
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{name!r} is named for two different things in unit.toml")
@@ -117,6 +118,8 @@ def _layers(unit: Unit, folder: Path, store: Store) -> list[Descriptor]:
     document = encode(unit.document())
     origin = _origin(unit, unit.config_file)
     layers.append(store.put(document, MODEL_WEIGHT_CONFIG, {FILEPATH: UNIT_JSON, **origin}))
+    for name in unit.golden_files():
+        layers.append(_layer(store, folder, name, MODEL_DATASET, _origin(unit, name)))
     for name in unit.licence_files:
         layers.append(_layer(store, folder, name, MODEL_DOC, {}))
     return layers
@@ -150,7 +153,8 @@ def _code(unit: Unit, module: Path, store: Store, created: str) -> Descriptor:
 
 def _model(unit: Unit, layers: list[Descriptor], store: Store, created: str) -> Descriptor:
     """The files as a CNCF ModelPack."""
-    origins = (unit.sources[name] for name in (*unit.files(), unit.config_file) if name in unit.sources)
+    named = (*unit.files(), *unit.golden_files(), unit.config_file)
+    origins = (unit.sources[name] for name in named if name in unit.sources)
     licences = list(dict.fromkeys(source.licence for source in origins))
     described = {
         "createdAt": created,

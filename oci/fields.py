@@ -92,6 +92,13 @@ class Table:
         """A table that is taken as it is."""
         return dict(self._take(key, default, Mapping, "a table"))
 
+    def tables(self, key: str, default: Any = _MISSING) -> list[dict[str, Any]]:
+        """A list of tables, each taken as it is."""
+        value = self._take(key, default, (list, tuple), "a list of tables")
+        if not all(isinstance(item, Mapping) for item in value):
+            raise self.error(key, f"expected a list of tables, found {value!r}")
+        return [dict(item) for item in value]
+
     def each(self, key: str, default: Any = _MISSING, *, read: Callable[[str, Table], T]) -> dict[str, T]:
         """A table of tables, each read by `read(name, table)`."""
         inner = self.mapping(key, default)

@@ -43,6 +43,18 @@ class GraphBlob:
 
 
 @dataclass(frozen=True, slots=True)
+class GoldenCase:
+    """A case of the self-test; the input is a blob, or, if that is None, `text`."""
+
+    name: str
+    file: Descriptor | None
+    text: str
+    media_type: str
+    params: Mapping[str, Any]
+    expect: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class UnitImage:
     """A unit version, ready to be loaded: open the descriptors with `Store.open_verified`."""
 
@@ -51,6 +63,7 @@ class UnitImage:
     unit: Unit
     module: Descriptor
     graphs: Mapping[str, GraphBlob]
+    selftest: tuple[GoldenCase, ...]
     weights: int
     annotations: Mapping[str, str]
 
@@ -135,6 +148,7 @@ def unit_annotations(unit: Unit, weights: int) -> dict[str, str]:
         "memory.guest": unit.memory.guest,
         "memory.weights": weights,
         "grants": ",".join(unit.kernels),
+        "selftest": len(unit.selftests),
     }
     return {UNIT + key: str(value) for key, value in values.items()}
 
@@ -180,7 +194,20 @@ def _load(store: Store, reference: str, found: Descriptor, index: Index) -> Unit
         )
         for name, graph in unit.graphs.items()
     }
-    return UnitImage(reference, found.digest, unit, code.layers[0], graphs, weights, index.annotations)
+    selftest = tuple(
+        GoldenCase(
+            case.file or name,
+            _file(files, case.file) if case.file else None,
+            case.text,
+            case.type,
+            case.params,
+            case.expect,
+        )
+        for name, case in unit.selftests.items()
+    )
+    return UnitImage(
+        reference, found.digest, unit, code.layers[0], graphs, selftest, weights, index.annotations
+    )
 
 
 def _child(store: Store, index: Index, role: str) -> Manifest:

@@ -14,6 +14,7 @@ MODEL_MANIFEST = "application/vnd.cncf.model.manifest.v1+json"
 MODEL_CONFIG = "application/vnd.cncf.model.config.v1+json"
 MODEL_WEIGHT = "application/vnd.cncf.model.weight.v1.raw"
 MODEL_WEIGHT_CONFIG = "application/vnd.cncf.model.weight.config.v1.raw"
+MODEL_DATASET = "application/vnd.cncf.model.dataset.v1.raw"
 MODEL_DOC = "application/vnd.cncf.model.doc.v1.raw"
 
 FILEPATH = "org.cncf.model.filepath"

@@ -65,19 +65,17 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Sandboxes at a time, threads of a graph, and the lane it runs on."""
+    """Sandboxes at a time, threads of a graph (0: as many as its lane has cores), and the lane it runs on."""
 
     slots: int = 1
-    threads: int = 1
+    threads: int = 0
     lane: str = "best-effort"
 
     @classmethod
     def of(cls, table: Table) -> Run:
         """UsageError names the key that is wrong."""
         slots = table.integer("slots", 1, least=1, most=1024)
-        run = cls(
-            slots, table.integer("threads", 1, least=1, most=256), table.choice("lane", LANES, "best-effort")
-        )
+        run = cls(slots, table.integer("threads", 0, most=256), table.choice("lane", LANES, "best-effort"))
         table.done()
         return run
 

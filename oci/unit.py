@@ -7,6 +7,7 @@
     [run]      slots, threads, lane
     [graphs.NAME]   file, kind, tokenizer, context, slots
     [sources.FILE]  package, licence
+    [selftest.NAME] file or text, type, params, expect
     [config]   the guest's own, taken as it is
 
 `guest` is the name of a generic guest, or the path of a .wasm. `sources` records for each file of the image
@@ -26,6 +27,7 @@ from hailmesh.hail.errors import UsageError
 from hailmesh.oci.fields import Table
 from hailmesh.oci.index import decode
 from hailmesh.oci.sections import Graph, Memory, Qos, Run, Source, path_of, paths_of
+from hailmesh.oci.selftest import SelfTest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -64,6 +66,7 @@ class Unit:
     kernels: tuple[str, ...] = ()
     graphs: Mapping[str, Graph] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
+    selftests: Mapping[str, SelfTest] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -89,6 +92,7 @@ class Unit:
             kernels=_grants(root.table("grants", {})),
             graphs=root.each("graphs", {}, read=Graph.of),
             sources=root.each("sources", {}, read=Source.of),
+            selftests=root.each("selftest", {}, read=SelfTest.of),
             config=root.mapping("config", {}),
         )
         head.done()
@@ -114,6 +118,10 @@ class Unit:
         named = [file for graph in self.graphs.values() for file in (graph.file, graph.tokenizer) if file]
         return tuple(dict.fromkeys(named))
 
+    def golden_files(self) -> tuple[str, ...]:
+        """The input files of the self-test, each once."""
+        return tuple(dict.fromkeys(case.file for case in self.selftests.values() if case.file))
+
     def document(self) -> dict[str, Any]:
         """unit.json: what a node needs to know; what only the build needs is left out."""
         return {
@@ -127,12 +135,13 @@ class Unit:
             "grants": {"kernels": list(self.kernels)},
             "graphs": {name: graph.document() for name, graph in self.graphs.items()},
             "sources": {file: source.document() for file, source in self.sources.items()},
+            "selftest": {name: case.document() for name, case in self.selftests.items()},
             "config": dict(self.config),
         }  # fmt: skip
 
     def _checked(self) -> Unit:
         """UsageError if `sources` names a file that the unit doesn't have."""
-        known = (*self.files(), MODULE, self.config_file)
+        known = (*self.files(), *self.golden_files(), MODULE, self.config_file)
         for file in self.sources:
             if file not in known:
                 raise UsageError(

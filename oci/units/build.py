@@ -46,9 +46,14 @@ def _converter(name: str) -> Converter:
 
 def stamp_of(name: str) -> str:
     """A digest of everything that shapes the result: the converters' source, and the pins inside it."""
-    own = [_HERE / "assets.py"] if name == ASSETS else sorted((_HERE / name).iterdir())
+    own = [] if name == ASSETS else sorted((_HERE / name).iterdir())
     digest = hashlib.sha256()
-    for path in [*sorted((_HERE.parent / "convert").glob("*.py")), _HERE / "source.py", *own]:
+    for path in [
+        *sorted((_HERE.parent / "convert").glob("*.py")),
+        _HERE / "source.py",
+        _HERE / "assets.py",
+        *own,
+    ]:
         if path.is_file():
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

