@@ -64,7 +64,7 @@ class Loader:
                 image.modality,
                 case.name,
                 case.media_type,
-                self._store.read(case.input, case.input.size),
+                case.text.encode() if case.file is None else self._store.read(case.file, case.file.size),
                 dict(case.params),
                 [dict(expectation) for expectation in case.expect],
             )

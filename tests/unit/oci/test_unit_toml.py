@@ -38,7 +38,7 @@ def test_a_whole_description_is_read(unit_folder: Path) -> None:
 def test_four_lines_are_enough() -> None:
     unit = Unit.of(MINIMAL)
     assert unit.lifetime == "request"
-    assert unit.run == Run(slots=1, threads=1, lane="best-effort")
+    assert unit.run == Run(slots=1, threads=0, lane="best-effort")
     assert unit.qos == Qos("interactive", 60_000, 1.0)
 
 
