@@ -37,6 +37,8 @@ class Instance:
         self._api = api()
         self._began = time.perf_counter()
         self._initialized = False
+        self.broken = False
+        """Whether the guest was stopped in the middle of something, so that it can't go on."""
         self._context = Context(unit)
         self._trap = capi.Pointer()
         self._raw = (ctypes.c_uint32 * capi.RAW_WORDS)()
@@ -55,9 +57,7 @@ class Instance:
         calls.set_epoch_deadline(self._pointer, 1)
         instance = capi.Instance()
         here = ctypes.addressof(instance)
-        error = calls.instantiate(
-            self._module.pre_pointer, self._pointer, here, ctypes.addressof(self._trap)
-        )
+        error = calls.instantiate(self._module.pre_pointer, self._pointer, here, ctypes.addressof(self._trap))
         if error or self._trap.value:
             raise UnitFault(f"unit {self.unit.name} can't be instantiated: {self._what_happened(error)}")
         self._memory = self._export(here, b"memory", capi.EXTERN_MEMORY)
@@ -89,8 +89,8 @@ class Instance:
 
     def handle(self, run: Run) -> None:
         """Answers one request: afterwards `run.reply` and `run.reply_tensors` are the answer, and
-        `run.stages` tells where the time went. Raises the MeshError that describes why there is none; an
-        instance that raised must be closed."""
+        `run.stages` tells where the time went. Raises the MeshError that describes why there is none; see
+        `broken`."""
         self._start(run)
         try:
             self._begin()
@@ -149,6 +149,7 @@ class Instance:
             ctypes.addressof(self._trap),
         )
         if error or self._trap.value:
+            self.broken = True
             what = self._what_happened(error)
             fatal = self._context.run.fatal
             if fatal is not None:

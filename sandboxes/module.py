@@ -28,12 +28,13 @@ class LinkedModule:
             self._bridge = Bridge(self._engine, self._linker)
             self._pre = self._linker.instantiate_pre(self._module)
         except WasmtimeError as error:
-            raise ImageError(f"the unit's module can't be used here: {first_line(error)}") from error
+            raise ImageError(f"the unit's module can't be used here: {one_line(error)}") from error
         self.engine_pointer = address(self._engine)
         self.pre_pointer = address(self._pre)
         self.epochs = Epochs(lambda: api().increment_epoch(self.engine_pointer))
 
 
-def first_line(error: BaseException) -> str:
-    """wasmtime's message without its chain of causes."""
-    return str(error).strip().partition("\n")[0]
+def one_line(error: BaseException) -> str:
+    """wasmtime's message, and the innermost of its causes."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{lines[0]}: {lines[-1]}" if len(lines) > 1 else lines[0]

@@ -4,9 +4,8 @@ A frame is two little-endian u32 (header length, payload length), the header as 
 
 node → worker                       payload
   {"op":"load", …LoadSpec}
-  {"op":"run", …Job}
-  {"op":"open", "session":S, …Job}  a session-lived instance; every `run` with that session goes to it
-  {"op":"close", "session":S}
+  {"op":"run", …Job}                a session's first run makes its instance, the others go to the same
+  {"op":"close", "session":S}       ends a session's instance
   {"op":"part", "id":R, "part":I, "size":N, "ended":B}     a streamed part has grown to N bytes
   {"op":"ack", "id":R, "bytes":N}                          the client has read N bytes of chunks
   {"op":"cancel", "id":R}
@@ -64,7 +63,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
-    """All that a worker needs to serve a unit version. Descriptors are inherited; blobs behind them verified."""
+    """All that a worker needs to serve a unit version. Descriptors are inherited, the blobs behind them
+    verified."""
 
     unit: str
     version: str
@@ -135,7 +135,11 @@ class Job:
             for part in wire["parts"]
         )
         return cls(
-            wire["id"], parts, wire["deadline_ns"], wire.get("level", 0), wire.get("seed", 0),
+            wire["id"],
+            parts,
+            wire["deadline_ns"],
+            wire.get("level", 0),
+            wire.get("seed", 0),
             wire.get("session", ""),
         )
 

@@ -112,4 +112,4 @@ class Unit:
     config: bytes = b"{}"
     graphs: dict[str, Graph] = field(default_factory=dict)
     kernels: dict[str, NamedKernel] = field(default_factory=dict)
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)

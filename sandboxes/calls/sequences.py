@@ -115,7 +115,9 @@ def seq_sample(context: Context, handle: int, params: int, length: int, out: int
     if wanted.logprobs:
         report = orjson.dumps({"logprob": sampled.logprob, "top": sampled.top}) + b"\0"
         if len(report) > capacity:
-            raise CallError(Errno.E2BIG, f"the report takes {len(report)} bytes, there is room for {capacity}")
+            raise CallError(
+                Errno.E2BIG, f"the report takes {len(report)} bytes, there is room for {capacity}"
+            )
         context.memory.write(out, report)
     return sampled.token
 
