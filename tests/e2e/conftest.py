@@ -130,3 +130,20 @@ def start_node(images: Path, tmp_path: Path) -> Iterator[Callable[..., RunningNo
 def assets() -> Path:
     """Pictures and recordings that `make images` unpacked."""
     return BUILD / "assets"
+
+
+@pytest.fixture
+def hailmesh(images: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command line over a state folder of the test's own, without a node."""
+    state = fresh_state(tmp_path / "state")
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(HAILMESH), *arguments],
+            env={**os.environ, "HAILMESH_STATE": str(state), **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
