@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import onnxruntime as ort
 import pytest
 
 from hailmesh.oci.convert.fetch import Package, extract
+from hailmesh.oci.convert.quant import BLOCK
 
 BUILD = Path(__file__).parents[3] / "build"
 F32 = npt.NDArray[np.float32]
@@ -144,3 +146,52 @@ def _unfiltered(kind: int, coded: bytes, above: bytearray) -> bytearray:
 def picture(assets: Path) -> Callable[[str], npt.NDArray[np.uint8]]:
     """A picture of the assets by name, decoded."""
     return lambda name: read_png(assets / f"{name}.png")
+
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_KINDS = {"F32": 0, "F16": 1, "Q4_1": 3, "Q8_0": 8}
+
+
+def _gguf_value(kind: int, value: Any) -> bytes:
+    if kind == 8:
+        text = value.encode()
+        return struct.pack("<Q", len(text)) + text
+    if kind == 9:
+        element, items = value
+        return struct.pack("<IQ", element, len(items)) + b"".join(
+            _gguf_value(element, item) for item in items
+        )
+    return struct.pack("<" + _SCALARS[kind], value)
+
+
+def _gguf_tensor(kind: str, content: Any) -> bytes:
+    if kind == "Q4_1":
+        q, d, m = content
+        nibbles = q[..., : BLOCK // 2] | (q[..., BLOCK // 2 :] << np.uint8(4))
+        scales = [part.astype("<f2")[..., None].view(np.uint8) for part in (d, m)]
+        return np.concatenate([*scales, nibbles], -1).tobytes()
+    if kind == "Q8_0":
+        q, d = content
+        return np.concatenate([d.astype("<f2")[..., None].view(np.uint8), q.view(np.uint8)], -1).tobytes()
+    return content.tobytes()
+
+
+@pytest.fixture
+def write_gguf(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a GGUF file of {key: (type, value)} and {name: (kind, shape, content)}."""
+
+    def write(metadata: dict[str, Any], tensors: dict[str, Any]) -> Path:
+        head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
+        for key, (kind, value) in metadata.items():
+            head += _gguf_value(8, key) + struct.pack("<I", kind) + _gguf_value(kind, value)
+        body = b""
+        for name, (kind, shape, content) in tensors.items():
+            dims = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
+            head += _gguf_value(8, name) + dims + struct.pack("<IQ", _KINDS[kind], len(body))
+            body += _gguf_tensor(kind, content)
+            body += bytes(-len(body) % 32)
+        path = tmp_path / "model.gguf"
+        path.write_bytes(head + bytes(-len(head) % 32) + body)
+        return path
+
+    return write
