@@ -129,7 +129,9 @@ def load(path: Path) -> Mapping[str, Array]:
     data = path.read_bytes()
     try:
         loaded = _load_zip(data) if data[:2] == b"PK" else _load_legacy(data)
-    except (pickle.UnpicklingError, EOFError, IndexError, KeyError, ValueError, TypeError) as error:
+    except ImageError:
+        raise
+    except Exception as error:  # a malformed pickle or archive may fail in any way
         raise ImageError(f"{path.name} is no readable .pth file: {error}") from error
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
     if not isinstance(state, dict) or not all(isinstance(value, np.ndarray) for value in state.values()):

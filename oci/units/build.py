@@ -102,10 +102,11 @@ def build(names: Iterable[str], out: Path, downloads: Path | None = None) -> dic
     NotFound for an unknown name or a package that can't be had; ImageError for one that differs from its pin.
     """
     names = list(names) or [*UNITS, ASSETS]
-    folders = {name: (out.parent / ASSETS if name == ASSETS else out / name) for name in names}
-    for name, folder in folders.items():
+    for name in names:
         if name not in (*UNITS, ASSETS):
             raise NotFound(f"no reference unit {name!r}; there are {', '.join(UNITS)} and {ASSETS}")
+    folders = {name: (out.parent / ASSETS if name == ASSETS else out / name) for name in names}
+    for name, folder in folders.items():
         start = time.monotonic()
         made = convert(name, folder, downloads or out.parent / "downloads")
         took = f"converted in {time.monotonic() - start:.1f} s" if made else "up to date"
