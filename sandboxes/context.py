@@ -40,6 +40,8 @@ class Context:
         self.memory: Memory
         self.windows: Windows
         self._reserve: Callable[[int], int]
+        self._idle: list[tuple[int, int]] = []
+        """Space (bytes, address) that the guest reserved for parts of earlier runs."""
 
     def attach(self, memory: Memory, reserve: Callable[[int], int]) -> None:
         """The instance exists: its memory, and its mesh_reserve."""
@@ -80,6 +82,28 @@ class Context:
     def map(self, buffer: Buffer, *, write: bool) -> int:
         """Maps a buffer where the guest itself reserves space for it, and returns the guest's address."""
         nbytes = padded(buffer.nbytes)
+        pointer = self._idle_space(nbytes) or self._reserved(nbytes)
+        self.windows.map(buffer, self.memory.base + pointer, write)
+        return pointer
+
+    def unmap(self, pointer: int) -> None:
+        """The space is the guest's again."""
+        self.windows.unmap(self.memory.base + pointer)
+
+    def take_back(self, buffer: Buffer, pointer: int) -> None:
+        """Unmaps what came with a run that has ended. The guest had no occasion to free the space, so the
+        next run's windows get it."""
+        self.unmap(pointer)
+        self._idle.append((padded(buffer.nbytes), pointer))
+
+    def _idle_space(self, nbytes: int) -> int:
+        for index, (size, pointer) in enumerate(self._idle):
+            if size == nbytes:
+                del self._idle[index]
+                return pointer
+        return 0
+
+    def _reserved(self, nbytes: int) -> int:
         left, self.calls_left, self.reserving = self.calls_left, 0, True
         try:
             pointer = self._reserve(nbytes)
@@ -87,11 +111,7 @@ class Context:
             self.calls_left, self.reserving = left, False
         if pointer == 0:
             raise CallError(Errno.ENOMEM, f"mesh_reserve({nbytes}) found no room in the unit's memory")
-        self.windows.map(buffer, self.memory.base + pointer, write)
         return pointer
-
-    def unmap(self, pointer: int) -> None:
-        self.windows.unmap(self.memory.base + pointer)
 
     def freeze(self, tensor: Tensor) -> None:
         """Nobody writes it any more. A window to write becomes one to read, in place: what the guest stores

@@ -35,7 +35,7 @@ class Instance:
         self.unit = unit
         self._module = module
         self._api = api()
-        self._began = time.perf_counter()
+        self._began: float | None = time.perf_counter()
         self._initialized = False
         self.broken = False
         """Whether the guest was stopped in the middle of something, so that it can't go on."""
@@ -100,10 +100,14 @@ class Instance:
                 raise refusal(result, said, run.failure)
             if run.reply is None:
                 raise UnitFault(f"unit {self.unit.name} returned without a reply")
+        except BaseException:
+            run.drop_tensors()
+            raise
         finally:
             self._end()
 
     def _start(self, run: Run) -> None:
+        self._began = self._began or time.perf_counter()
         self._context.begin(run)
         current.context = self._context
         # The epoch first: an increment between the two would be lost.
@@ -124,17 +128,17 @@ class Instance:
         run.logs.flush()
         for entry in run.inputs:
             if entry.window:
-                context.unmap(entry.window)
+                context.take_back(entry.view, entry.window)
         for handle, tensor in context.handles.of(Tensor):
             if tensor.lease is None:
                 if tensor.window:
-                    context.unmap(tensor.window)
+                    context.take_back(tensor.buffer, tensor.window)
                 context.handles.remove(handle)
         current.context = None
         stages = run.stages
-        elapsed = (time.perf_counter() - self._began) * 1e6
+        elapsed = (time.perf_counter() - (self._began or 0.0)) * 1e6
         stages.sandbox = elapsed - stages.bridge - stages.kernel - stages.gate
-        self._began = time.perf_counter()
+        self._began = None
 
     def _call(self, function: Any, argument: int = 0) -> int:
         """Runs an exported function of one i32 or none; its i32 result, or what was there before if it has

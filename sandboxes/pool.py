@@ -173,9 +173,6 @@ class Pool:
                 yield instance
 
     def _fail(self, run: Run, sink: Sink, error: MeshError) -> None:
-        for tensor in run.reply_tensors.values():
-            tensor.let_go()
-        run.reply_tensors.clear()
         self._end(run)
         sink.failed(run, error)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from hailmesh.hail.buffer import Buffer
 from hailmesh.hail.cancel import CancelToken
 from hailmesh.hail.errors import MeshError
 from hailmesh.sandboxes.handles import Tensor
@@ -29,10 +30,12 @@ class Sink(Protocol):
 class Input:
     """A part, and how far it has grown."""
 
-    __slots__ = ("ended", "part", "size", "window")
+    __slots__ = ("ended", "part", "size", "view", "window")
 
     def __init__(self, part: Part) -> None:
         self.part = part
+        self.view: Buffer
+        """What is mapped, once it is."""
         self.size = part.size
         self.ended = not part.streamed
         self.window = 0
@@ -93,6 +96,12 @@ class Run:
         """The next bytes of a generator that the job's seed determines: SHAKE-256 of (seed, draw)."""
         self._drawn += 1
         return hashlib.shake_256(b"%d,%d" % (self.job.seed, self._drawn)).digest(nbytes)
+
+    def drop_tensors(self) -> None:
+        """There will be no reply."""
+        for tensor in self.reply_tensors.values():
+            tensor.let_go()
+        self.reply_tensors.clear()
 
     def cancel(self) -> None:
         self.token.cancel()

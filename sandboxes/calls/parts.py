@@ -42,8 +42,8 @@ def part_map(context: Context, index: int) -> int:
     if nbytes == 0:
         raise CallError(Errno.ENOMSG, f"part {part.name!r} is empty")
     if entry.window == 0:
-        view = context.unit.arena.view(part.offset, nbytes, DType.U8, (nbytes,))
-        entry.window = context.map(view, write=False)
+        entry.view = context.unit.arena.view(part.offset, nbytes, DType.U8, (nbytes,))
+        entry.window = context.map(entry.view, write=False)
     return entry.window
 
 

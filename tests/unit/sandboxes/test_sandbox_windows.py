@@ -1,0 +1,140 @@
+"""Windows from the guest's side: what it can do through them, and what it can't."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from hailmesh.hail.errors import UnitFault
+from hailmesh.sandboxes.instance import Instance
+from hailmesh.sandboxes.module import LinkedModule
+
+MEGABYTE = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "scribble",
+    [
+        "(memory.fill (local.get $a) (i32.const 0xff) (i32.const 1048576))",
+        "(memory.copy (local.get $a) (i32.const 0) (i32.const 65536))",
+        "(i64.store (local.get $a) (i64.const -1))",
+    ],
+)
+def test_writing_a_read_window_changes_the_guests_own_copy_only(box: Any, guest: Any, scribble: str) -> None:
+    content = bytes(range(1, 201)) * (MEGABYTE // 200 + 1)
+    part = box.part(content[:MEGABYTE])
+    module = guest.wasm(
+        f"(local.set $a (call $part_map (i32.const 0))) {scribble}(call $reply (local.get $a) (i32.const 8))"
+    )
+    assert box.handle(module, part).reply != content[:8], "the guest sees its own scribble"
+    assert box.content(part) == content[:MEGABYTE]
+
+
+def test_a_write_window_is_the_arena_itself(box: Any, guest: Any) -> None:
+    module = guest.wasm(
+        f"(local.set $a (call $tensor_new (i32.const 3) (i32.const 1) {guest.ints(100_000)}))"
+        "(memory.fill (call $tensor_map (local.get $a) (i32.const 1)) (i32.const 7) (i32.const 100000))"
+        f"(drop (call $reply_tensor {guest.text('t')} (local.get $a)))"
+        f"(call $reply {guest.text('ok')})"
+    )
+    tensor = box.handle(module).reply_tensors["t"]
+    assert tensor.buffer.numpy().tobytes() == b"\x07" * 100_000
+    tensor.let_go()
+
+
+def test_a_window_shows_nothing_beyond_its_tensor(box: Any, guest: Any) -> None:
+    with box.arena.lease(65536, owner="another") as before:
+        before.buffer.numpy()[...] = 0xEE
+    module = guest.wasm(
+        f"(local.set $a (call $tensor_new (i32.const 3) (i32.const 1) {guest.ints(1)}))"
+        "(call $reply (call $tensor_map (local.get $a) (i32.const 0)) (i32.const 65536))"
+    )
+    assert box.handle(module).reply == bytes(65536)
+
+
+def test_windows_are_put_back_before_the_memory_is_handed_on(box: Any, guest: Any) -> None:
+    """Linear memory that is still mapped when a store is dropped could show the arena to its next owner."""
+    secret = b"secret!!" * 8192
+    part = box.part(secret)
+    module = LinkedModule(
+        guest.wasm(
+            "(i32.store (i32.const 8192) (call $part_map (i32.const 0)))"
+            f"(i32.store (i32.const 8196) (call $tensor_new (i32.const 3) (i32.const 1) {guest.ints(65536)}))"
+            "(i32.store (i32.const 8200) (call $tensor_map (i32.load (i32.const 8196)) (i32.const 1)))"
+            "(call $reply (i32.const 8192) (i32.const 12))"
+        )
+    )
+    seen = {}
+
+    class Watched(Instance):
+        def close(self) -> None:
+            if self._store is not None and "windows" not in seen:
+                memory = self._context.memory
+                seen["base"] = memory.base
+                delete = self._api.store_delete
+
+                class Api:
+                    def __getattr__(self, name: str) -> Any:
+                        return getattr(api, name)
+
+                    def store_delete(self, store: int) -> None:
+                        pointer = struct.unpack("<iii", memory.read(8192, 12))
+                        seen["windows"] = [memory.read(address, 65536) for address in pointer[::2]]
+                        delete(store)
+
+                api, self._api = self._api, Api()
+            super().close()
+
+    run = box.new_run(box.job(part))
+    with Watched(box.unit, module) as instance:
+        instance.handle(run)
+    assert seen["windows"] == [bytes(65536), bytes(65536)]
+
+
+def test_the_next_tenant_of_the_same_addresses_sees_zeros(box: Any, guest: Any) -> None:
+    part = box.part(b"\xaa" * MEGABYTE)
+    maps = LinkedModule(guest.wasm("(call $reply (call $part_map (i32.const 0)) (i32.const 64))"))
+    reads = LinkedModule(guest.wasm("(call $reply (i32.const 262144) (i32.const 1048576))", pages=64))
+    for _ in range(20):
+        assert box.handle(maps, part).reply == b"\xaa" * 64
+        assert box.handle(reads).reply == bytes(MEGABYTE)
+
+
+def test_a_trap_with_windows_open_leaves_nothing_mapped(box: Any, guest: Any) -> None:
+    part = box.part(b"\xaa" * MEGABYTE)
+    maps = LinkedModule(guest.wasm("(drop (i32.load (call $part_map (i32.const 0)))) unreachable"))
+    reads = LinkedModule(guest.wasm("(call $reply (i32.const 262144) (i32.const 1048576))", pages=64))
+    for _ in range(20):
+        with pytest.raises(UnitFault):
+            box.handle(maps, part)
+        assert box.handle(reads).reply == bytes(MEGABYTE)
+
+
+def test_dropping_a_mapped_tensor_unmaps_it(box: Any, guest: Any) -> None:
+    """Its block may be leased to somebody else at once."""
+    module = guest.results(
+        f"(local.tee $a (call $tensor_new (i32.const 3) (i32.const 1) {guest.ints(64)}))",
+        "(local.tee $b (call $tensor_map (local.get $a) (i32.const 1)))",
+        "(block (result i32) (i32.store (local.get $b) (i32.const 5)) (i32.const 0))",
+        "(call $tensor_drop (local.get $a))",
+        "(i32.load (local.get $b))",
+        f"(local.tee $c (call $tensor_new (i32.const 3) (i32.const 1) {guest.ints(64)}))",
+        "(block (result i32) (i32.store (local.get $b) (i32.const 6)) (i32.const 0))",
+        "(i32.load (call $tensor_map (local.get $c) (i32.const 0)))",
+    )
+    *_, gone, handle, _, fresh = box.results(module)
+    assert handle > 0
+    assert (gone, fresh) == (0, 0)
+
+
+def test_windows_never_overlap(box: Any, guest: Any) -> None:
+    from hailmesh.sandboxes.errno import Errno
+
+    module = guest.results(
+        "(i32.gt_s (call $part_map (i32.const 0)) (i32.const 0))",
+        "(call $part_map (i32.const 1))",
+        reserve="(i32.const 131072)",
+    )
+    assert box.results(module, box.part(b"x"), box.part(b"y")) == [1, -Errno.EINVAL]
