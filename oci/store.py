@@ -45,7 +45,7 @@ class Store(Blobs):
         super().__init__(root)
         self._index = root / "index.json"
         self._index_lock = root / ".index.lock"
-        if not (root / "oci-layout").exists():
+        if not (self._index.exists() and (root / "oci-layout").exists()):
             with locked(self._index_lock, exclusive=True):
                 if not self._index.exists():
                     self._replace(self._index, Index(()).encode())
@@ -128,7 +128,8 @@ class Store(Blobs):
         listed = []
         for entry in self.entries():
             sizes = {blob.digest: blob.size for blob in self.walk(entry)}
-            annotations = Index.decode(self.read(entry), entry.digest).annotations
+            kind = Index if entry.media_type == OCI_INDEX else Manifest
+            annotations = kind.decode(self.read(entry), entry.digest).annotations
             listed.append(Listed(_name(entry), entry.digest, sum(sizes.values()), annotations))
         return sorted(listed, key=lambda image: (image.reference == "", image.reference, image.digest))
 

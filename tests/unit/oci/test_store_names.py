@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hailmesh.hail.errors import ImageError, NotFound, UsageError
 from hailmesh.oci.descriptor import Descriptor
 from hailmesh.oci.digest import of_bytes
 from hailmesh.oci.image import load
-from hailmesh.oci.index import Index
+from hailmesh.oci.index import Index, Manifest
 from hailmesh.oci.store import Store
 
 Make = Callable[[], Descriptor]
@@ -30,6 +31,24 @@ def test_a_new_store_is_a_valid_empty_layout(store: Store) -> None:
 def test_opening_a_store_again_keeps_its_images(store: Store) -> None:
     store.tag("eyes:1.0.0", image(store, "a"))
     assert [entry.reference for entry in Store(store.root).ls()] == ["eyes:1.0.0"]
+
+
+def test_a_layout_that_another_tool_wrote_is_opened_as_it_is(store: Store, tmp_path: Path) -> None:
+    part = store.put(b"{}", "x/y")
+    plain = store.put_manifest(Manifest(part, [part], annotations={"who": "another tool"}))
+    store.tag("plain", plain)
+    layout = tmp_path / "layout"
+    shutil.copytree(store.root / "blobs", layout / "blobs")
+    shutil.copy(store.root / "oci-layout", layout)
+    index = json.loads((store.root / "index.json").read_bytes())
+    (layout / "index.json").write_text(
+        json.dumps({"schemaVersion": 2, "manifests": index["manifests"]}, indent=2)
+    )
+    (listed,) = Store(layout).ls()
+    assert (listed.reference, listed.digest) == ("plain:latest", plain.digest)
+    assert listed.annotations == {"who": "another tool"}
+    (layout / "index.json").unlink()
+    assert Store(layout).ls() == []
 
 
 def test_an_image_is_found_by_name_tag_digest_and_the_start_of_it(store: Store) -> None:
