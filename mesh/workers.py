@@ -253,7 +253,7 @@ class Worker:
             return
         if header["state"] == "failed":
             self._loaded.set_exception(from_wire(header.get("code", "unit_fault"), header["message"]))
-        elif header["state"] == "loaded":
+        else:
             self.details = header
             self._loaded.set_result(header)
 

@@ -45,7 +45,7 @@ def load(spec: LoadSpec) -> Loaded:
 def _graph(name: str, graph: GraphSpec, spec: LoadSpec, arena: Arena, lane: MeteredLane) -> Graph:
     # Imported where they are needed: a unit without graphs does without the runtimes.
     if graph.kind == "sequence":
-        from hailmesh.kernels.engine import SequenceEngine
+        from hailmesh.kernels.sequence import SequenceEngine
         from hailmesh.kernels.tokenizer import Tokenizer
 
         engine = SequenceEngine(
