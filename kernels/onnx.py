@@ -65,7 +65,7 @@ class OnnxExecutor:
             places[index] = None if shape is None else self._place(index, outputs[index], shape, allocate)
         try:
             results = self._compute(inputs, places, token, level)
-        except (DeviceError, UsageError):
+        except DeviceError:
             # onnxruntime checks the shape of what it is to fill: perhaps a declared or a remembered shape
             # doesn't hold for this data. In memory of its own it tells the true one.
             if not any(place is not None for place in places.values()):
@@ -145,8 +145,7 @@ def tensor_spec(declared: Any) -> TensorSpec:
 
 def run_bound(session: Any, binding: Any, token: CancelToken, name: str) -> None:
     """Runs what was bound, and ends it within one operator when the token is cancelled or its deadline
-    passes: then Cancelled or DeadlineExceeded. UsageError if values of the inputs are to blame, else
-    DeviceError."""
+    passes: then Cancelled or DeadlineExceeded. DeviceError for whatever else goes wrong inside."""
     options = ort.run_options()
 
     def stop() -> None:
@@ -158,6 +157,4 @@ def run_bound(session: Any, binding: Any, token: CancelToken, name: str) -> None
             session.run_with_iobinding(binding, options)
         except Exception as error:
             token.check()
-            invalid = type(error).__name__ == "InvalidArgument"
-            kind = UsageError if invalid else DeviceError
-            raise kind(f"graph {name!r} failed: {ort.first_line(error)}") from error
+            raise DeviceError(f"graph {name!r} failed: {ort.first_line(error)}") from error

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hailmesh.hail.arena import Arena
@@ -27,7 +28,7 @@ from hailmesh.kernels.sequence_handle import Sequence, Work
 from hailmesh.kernels.slots import Slots
 from hailmesh.kernels.steps import Steps
 
-__all__ = ["Sequence", "SequenceEngine"]
+__all__ = ["EngineReport", "Sequence", "SequenceEngine"]
 
 _PATIENCE = 0.2
 """How much of the last step's time the next one waits at most for sequences that were in the last ones."""
@@ -36,6 +37,22 @@ _RECENT = 8
 _WORTH_MOVING = 8
 """Tokens that a sequence may still get, below which closing a gap by moving it doesn't pay."""
 _POLL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReport:
+    """Counted since the engine began: `steps`, and `chunks`, those of them that took part of a prompt;
+    `tokens` computed; `riders`, rows computed for nothing between others; `moves` of a sequence to another
+    slot. Now: `open` sequences, those `waiting` for a step, and requests `queued` for a slot."""
+
+    steps: int = 0
+    chunks: int = 0
+    tokens: int = 0
+    riders: int = 0
+    moves: int = 0
+    open: int = 0
+    waiting: int = 0
+    queued: int = 0
 
 
 class SequenceEngine:
@@ -80,7 +97,7 @@ class SequenceEngine:
         self._pending: dict[Sequence, Work] = {}
         self._gate: tuple[int, CancelToken] | None = None
         self._patience = 0.0
-        self._steps_taken = 0
+        self._counts = EngineReport()
         self._after_chunk = False
         self._closing = False
         self._thread = threading.Thread(target=self._loop, name=f"sequences {name}", daemon=True)
@@ -136,6 +153,16 @@ class SequenceEngine:
             del self._slots.seated[sequence.slot]
             self._slots.give(sequence.slot)
             self._changed.notify_all()
+
+    def report(self) -> EngineReport:
+        """What it has done so far."""
+        with self._lock:
+            return replace(
+                self._counts,
+                open=len(self._slots.seated),
+                waiting=len(self._pending),
+                queued=self._slots.queued,
+            )
 
     def close(self) -> None:
         """Ends the engine after the step in progress, and gives its memory back. Feeds that wait, and
@@ -222,7 +249,7 @@ class SequenceEngine:
         return [
             each
             for each in self._slots.seated.values()
-            if each not in self._pending and not each.late and self._steps_taken - each.last_step < 2
+            if each not in self._pending and not each.late and self._counts.steps - each.last_step < 2
         ]
 
     def _advance(self) -> None:
@@ -258,6 +285,7 @@ class SequenceEngine:
             error = failure
         took = time.monotonic() - began
         with self._lock:
+            self._count(step)
             self._settle(members, step.chunk, error)
             self._patience = _PATIENCE * took
             self._after_chunk = step.chunk > 1
@@ -284,12 +312,13 @@ class SequenceEngine:
         if last.limit - last.length >= _WORTH_MOVING:
             self._kv.move(last.slot, free[0], last.length)
             self._slots.move(last, free[0])
+            self._counts = replace(self._counts, moves=self._counts.moves + 1)
 
     def _others_decode(self) -> bool:
         """Whether anybody is between two tokens of an answer."""
         return any(
             each.length > 0
-            and self._steps_taken - each.last_step < _RECENT
+            and self._counts.steps - each.last_step < _RECENT
             and (each not in self._pending or len(self._pending[each].ids) == 1)
             for each in self._slots.seated.values()
         )
@@ -322,12 +351,21 @@ class SequenceEngine:
         if chunk == len(work.ids):
             member.logits[:] = logits
 
+    def _count(self, step: Step) -> None:
+        counts = self._counts
+        self._counts = replace(
+            counts,
+            steps=counts.steps + 1,
+            chunks=counts.chunks + (step.chunk > 1),
+            tokens=counts.tokens + len(step.slots) * step.chunk,
+            riders=counts.riders + step.width - len(step.slots),
+        )
+
     def _settle(self, members: list[Sequence], chunk: int, error: MeshError | None) -> None:
-        self._steps_taken += 1
         for member in members:
             work = self._pending[member]
             work.running = False
-            member.last_step = self._steps_taken
+            member.last_step = self._counts.steps
             if error is None:
                 member.length += chunk
                 work.ids = work.ids[chunk:]

@@ -44,6 +44,11 @@ class Slots:
         finally:
             forget()
 
+    @property
+    def queued(self) -> int:
+        """How many wait for a slot."""
+        return len(self._waiting)
+
     def give(self, slot: int) -> None:
         """The slot is free again."""
         insort(self._free, slot)
