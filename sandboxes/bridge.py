@@ -160,9 +160,9 @@ def _trampoline(call: Call) -> Any:
         context = current.context
         assert context is not None, "guests run inside Instance.run"
         stages = context.run.stages
-        began, device = clock(), stages.kernel + stages.gate
+        began, outside = clock(), stages.outside
         trap = quick(env, caller, args, count)
-        stages.bridge += (clock() - began) * 1e6 - (stages.kernel + stages.gate - device)
+        stages.bridge += (clock() - began) * 1e6 - (stages.outside - outside)
         return trap
 
     return HOST_CALL(quick if call.quick else timed)

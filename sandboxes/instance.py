@@ -137,7 +137,7 @@ class Instance:
         current.context = None
         stages = run.stages
         elapsed = (time.perf_counter() - (self._began or 0.0)) * 1e6
-        stages.sandbox = elapsed - stages.bridge - stages.kernel - stages.gate
+        stages.sandbox = elapsed - stages.bridge - stages.outside
         self._began = None
 
     def _call(self, function: Any, argument: int = 0) -> int:

@@ -147,13 +147,19 @@ class Job:
 @dataclass(slots=True)
 class Stages:
     """Where the time of one request went inside the worker, in microseconds: opening the instance and
-    running guest code (`sandbox`), host calls without device time (`bridge`), device time (`kernel`),
-    waiting at a lane's gate (`gate`)."""
+    running guest code (`sandbox`), host calls without what follows (`bridge`), device time (`kernel`),
+    waiting for a device (`gate`), and waiting for the client to send more or to read (`client`)."""
 
     sandbox: float = 0.0
     bridge: float = 0.0
     kernel: float = 0.0
     gate: float = 0.0
+    client: float = 0.0
+
+    @property
+    def outside(self) -> float:
+        """What of a host call's time isn't the bridge's."""
+        return self.kernel + self.gate + self.client
 
     def wire(self) -> dict[str, float]:
-        return {name: round(getattr(self, name), 1) for name in ("sandbox", "bridge", "kernel", "gate")}
+        return {name: round(value, 1) for name, value in asdict(self).items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from hailmesh.hail.cancel import CancelToken
 from hailmesh.hail.lane import Lane, Ticket
@@ -20,6 +21,16 @@ def device_time(stages: Stages) -> Iterator[None]:
         yield
     finally:
         stages.kernel += (time.perf_counter() - began) * 1e6 - (stages.gate - waited)
+
+
+@contextmanager
+def waiting(stages: Stages, stage: Literal["gate", "client"]) -> Iterator[None]:
+    """Counts the block as waiting for a device, or for the client."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        setattr(stages, stage, getattr(stages, stage) + (time.perf_counter() - began) * 1e6)
 
 
 class MeteredLane(Lane):

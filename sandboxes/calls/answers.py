@@ -11,6 +11,7 @@ from hailmesh.sandboxes.errno import CallError, Errno
 from hailmesh.sandboxes.handles import Tensor
 from hailmesh.sandboxes.logs import LAST_LEVEL, MAX_LINE
 from hailmesh.sandboxes.run import EMIT_WINDOW
+from hailmesh.sandboxes.stopwatch import waiting
 
 MAX_REPLY_TENSORS = 64
 
@@ -18,7 +19,9 @@ MAX_REPLY_TENSORS = 64
 def emit(context: Context, chunk: int, length: int) -> int:
     if length > EMIT_WINDOW:
         raise CallError(Errno.E2BIG, f"a chunk has at most {EMIT_WINDOW} bytes, not {length}")
-    context.run.emit(context.memory.read(chunk, length))
+    data = context.memory.read(chunk, length)
+    with waiting(context.run.stages, "client"):
+        context.run.emit(data)
     return 0
 
 

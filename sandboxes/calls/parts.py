@@ -11,6 +11,7 @@ from hailmesh.sandboxes.context import Context
 from hailmesh.sandboxes.errno import CallError, Errno
 from hailmesh.sandboxes.handles import Tensor
 from hailmesh.sandboxes.run import Input
+from hailmesh.sandboxes.stopwatch import waiting
 
 
 def config(context: Context, buffer: int, capacity: int) -> int:
@@ -48,7 +49,9 @@ def part_map(context: Context, index: int) -> int:
 
 
 def part_wait(context: Context, index: int, offset: int) -> int:
-    return context.run.wait_for_more(_input(context, index), offset)
+    entry = _input(context, index)
+    with waiting(context.run.stages, "client"):
+        return context.run.wait_for_more(entry, offset)
 
 
 def part_tensor(context: Context, index: int) -> int:

@@ -3,8 +3,6 @@ instances that wait for one."""
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import numpy.typing as npt
 import orjson
@@ -15,7 +13,7 @@ from hailmesh.sandboxes.calls.graphs import MAX_NAME, inputs_of
 from hailmesh.sandboxes.context import Context
 from hailmesh.sandboxes.errno import CallError, Errno
 from hailmesh.sandboxes.handles import Tensor
-from hailmesh.sandboxes.stopwatch import device_time
+from hailmesh.sandboxes.stopwatch import device_time, waiting
 from hailmesh.sandboxes.unit import Graph, Sequenced, Sequences
 
 MAX_IDS = 1 << 20
@@ -68,9 +66,8 @@ def seq_open(context: Context, handle: int, max_tokens: int, given: int, count: 
     if tensors and len(tensors) != len(engine.bound):
         expected = ", ".join(spec.name for spec in engine.bound) or "none"
         raise CallError(Errno.EINVAL, f"expected the bound inputs {expected}; got {len(tensors)} tensors")
-    began = time.perf_counter()
-    sequence = Sequence(engine.open(max_tokens, run.token, run.job.level), engine)
-    run.stages.gate += (time.perf_counter() - began) * 1e6
+    with waiting(run.stages, "gate"):
+        sequence = Sequence(engine.open(max_tokens, run.token, run.job.level), engine)
     try:
         for spec, tensor in zip(engine.bound, tensors, strict=False):
             sequence.bind(context, spec.name, tensor)
