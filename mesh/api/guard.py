@@ -47,9 +47,17 @@ class Guard:
                 origin = value.decode("latin-1")
         if self._loopback and (host is None or _hostname(host) not in LOOPBACK):
             return f"Host '{host}' is not a name of this machine's loopback: use 127.0.0.1 or localhost"
-        if origin is not None and urlsplit(origin).netloc.lower() != (host or "").lower():
+        if origin is not None and _authority(origin) != (host or "").lower():
             return f"a page of another origin ({origin}) may not call this node"
         return ""
+
+
+def _authority(origin: str) -> str:
+    """Name and port of an Origin header; of the opaque `null` and of nonsense, none."""
+    try:
+        return urlsplit(origin).netloc.lower() or "-"
+    except ValueError:
+        return "-"
 
 
 def _hostname(host: str) -> str:

@@ -23,7 +23,7 @@ class Intake:
     their inputs' leases from `request` on; nodes that need them longer retain the request."""
 
     def __init__(self, call: Call) -> None:
-        self._call = call
+        self.call = call
         self._sinks: list[Sink] = []
         self._loose: list[Lease] = []
         self._requests: list[Request] = []
@@ -42,11 +42,11 @@ class Intake:
     @property
     def limit(self) -> int:
         """Bytes that one input may have at most."""
-        return self._call.service.settings.max_body
+        return self.call.service.settings.max_body
 
     def sink(self, room: int | None) -> Sink:
         """A place for `room` bytes, or for as many as the node takes if None."""
-        sink = Sink(self._call.node.arena, room, self.limit)
+        sink = Sink(self.call.node.arena, room, self.limit)
         self._sinks.append(sink)
         return sink
 
@@ -65,14 +65,14 @@ class Intake:
 
     def data(self, name: str, media_type: str, data: bytes | bytearray | memoryview) -> Input:
         """An input from bytes at hand."""
-        lease = self._own(self._call.node.arena.lease(max(1, len(data)), owner=OWNER))
+        lease = self._own(self.call.node.arena.lease(max(1, len(data)), owner=OWNER))
         writable(lease)[: len(data)] = data
         return Input(name, media_type, lease, len(data))
 
     def tensor(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Input:
         """A tensor to be filled; `writable` of its lease takes the bytes."""
         nbytes = math.prod(shape) * dtype.itemsize
-        lease = self._own(self._call.node.arena.lease(max(1, nbytes), owner=OWNER, dtype=dtype, shape=shape))
+        lease = self._own(self.call.node.arena.lease(max(1, nbytes), owner=OWNER, dtype=dtype, shape=shape))
         return Input(name, TENSOR, lease, nbytes, dtype, shape)
 
     def request(
@@ -86,7 +86,7 @@ class Intake:
     ) -> Request:
         """A request to `unit`. The headers X-QoS-Class and X-Deadline-Ms go before `qos` and `deadline` (in
         seconds), which are what the body asks for. `suffix` tells requests of one call apart."""
-        call = self._call
+        call = self.call
         asked = call.header(b"x-qos-class") or qos
         terms = call.node.policy(unit).terms(asked, _deadline(call) or deadline)
         request = Request(

@@ -9,7 +9,7 @@ from hailmesh.hail.errors import MeshError, UsageError
 from hailmesh.mesh.api.call import Call
 from hailmesh.mesh.api.endpoint import Endpoint
 from hailmesh.mesh.api.intake import Intake
-from hailmesh.mesh.api.native_body import Asked, params_input, read
+from hailmesh.mesh.api.native_body import Asked, params_input, read, streaming
 from hailmesh.mesh.api.native_growing import invoke_growing
 from hailmesh.mesh.api.native_result import failed, reply, reply_one, result
 from hailmesh.mesh.api.native_stream import stream_all
@@ -52,12 +52,13 @@ def asked_modalities(call: Call) -> tuple[str, ...]:
 
 
 def make_requests(intake: Intake, asked: Asked, units: dict[str, str]) -> dict[str, Request]:
-    """One request per modality."""
+    """One request per modality; with `stream`, units are told to emit what they have so far."""
     alone = len(asked.inputs) == 1
+    also = streaming(intake.call)
     return {
         name: intake.request(
             units[name],
-            [entry, *params_input(intake, asked.params.get(name, {}))],
+            [entry, *params_input(intake, {**asked.params.get(name, {}), **also})],
             suffix="" if alone else f"-{name}",
         )
         for name, entry in asked.inputs.items()

@@ -161,3 +161,8 @@ def default_type(name: str) -> str:
 def params_input(intake: Intake, params: dict[str, Any]) -> list[Input]:
     """The part with a request's options, if it has any."""
     return [intake.data(PARAMS, JSON.decode(), dumps(params))] if params else []
+
+
+def streaming(call: Call) -> dict[str, Any]:
+    """The option by which a unit is told that the client wants results as they come."""
+    return {"stream": True} if call.flag("stream") else {}

@@ -10,7 +10,7 @@ from hailmesh.mesh.api.body import Sink, chunks, declared_length
 from hailmesh.mesh.api.call import Call
 from hailmesh.mesh.api.intake import PARAMS, Intake
 from hailmesh.mesh.api.multipart import Form
-from hailmesh.mesh.api.native_body import content_type, default_type, params_input, params_of
+from hailmesh.mesh.api.native_body import content_type, default_type, params_input, params_of, streaming
 from hailmesh.mesh.api.native_result import reply_one
 from hailmesh.mesh.api.native_stream import stream_all
 from hailmesh.mesh.api.run import handle
@@ -22,8 +22,8 @@ async def invoke_growing(call: Call, name: str, unit: str) -> None:
     with Intake(call) as intake:
         upload = _Upload(call, intake, name)
         entry = await upload.begin()
-        params = params_of(call, (name,), upload.params)
-        request = intake.request(unit, [entry, *params_input(intake, params.get(name, {}))])
+        params = params_of(call, (name,), upload.params).get(name, {})
+        request = intake.request(unit, [entry, *params_input(intake, {**params, **streaming(call)})])
         reader = asyncio.ensure_future(upload.rest(request))
         try:
             if call.flag("stream"):

@@ -110,7 +110,9 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 def _operation_id(endpoint: Endpoint) -> str:
     words = re.findall(r"\w+", endpoint.path.replace("{", "by_").replace("}", ""))
-    return "_".join([endpoint.method.lower(), *words])
+    # The same path with a slash at its end is another operation.
+    tail = ["slash"] if endpoint.path.endswith("/") else []
+    return "_".join([endpoint.method.lower(), *words, *tail])
 
 
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ def build(
     json: Json = False,
 ) -> None:
     """Make a unit's image from its unit.toml and put it into the store."""
-    from hailmesh.sandboxes.guests.built import path as guest_path
+    from hailmesh.sandboxes.guests import built
 
     from hailmesh.oci.build import build as build_image
 
@@ -34,7 +34,7 @@ def build(
     if not unit_toml.exists():
         raise UsageError(f"no {UNIT_TOML} at {path}: give the folder of a unit, or its {UNIT_TOML}")
     store = Store(settings(config).store)
-    image = build_image(unit_toml, store, guests=guest_path)
+    image = build_image(unit_toml, store, guests=built.find)
     names = store.inspect(image.digest)["names"]
     if json:
         print_json({"digest": image.digest, "names": names})

@@ -15,6 +15,7 @@ from hailmesh.mesh.api.intake import Intake
 from hailmesh.mesh.api.multipart import Form
 from hailmesh.mesh.api.native_body import OCTETS, content_type, params_input
 from hailmesh.mesh.api.native_stream import parse_chunk
+from hailmesh.mesh.api.openai.language import piece_of
 from hailmesh.mesh.api.openai.models import resolve
 from hailmesh.mesh.api.run import answer_headers, handle, stream, watched
 from hailmesh.mesh.api.shapes import Family, failure
@@ -38,9 +39,11 @@ async def transcribe(call: Call) -> None:
         unit = resolve(call, model, SPEECH)
         response_format = _format(form)
         entry = intake.sunk(SPEECH, recording.media_type or OCTETS, recording.sink)
-        request = intake.request(unit, [entry, *params_input(intake, _options(form))])
+        streamed = form.text("stream") == "true"
+        options = {**_options(form), **({"stream": True} if streamed else {})}
+        request = intake.request(unit, [entry, *params_input(intake, options)])
         async with watched(call, [request]):
-            if form.text("stream") == "true":
+            if streamed:
                 await _stream(call, request)
             else:
                 await _answer(call, request, response_format)
@@ -113,7 +116,7 @@ async def _stream(call: Call, request: Request) -> None:
         async with aclosing(stream(call, request)) as source:
             async for event in source:
                 if isinstance(event, bytes):
-                    delta = str(parse_chunk(request.unit, event).get("text", ""))
+                    delta = piece_of(parse_chunk(request.unit, event))
                     await events.send(dumps({"type": "transcript.text.delta", "delta": delta}))
                     continue
                 text = str(event.body.get("text", ""))

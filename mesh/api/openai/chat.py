@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from hailmesh.mesh.api.body import read_all
-from hailmesh.mesh.api.call import JSON, Call, dumps
+from hailmesh.mesh.api.call import Call
 from hailmesh.mesh.api.endpoint import Endpoint
 from hailmesh.mesh.api.fields import FieldError, counted, optional, parse_object, required
 from hailmesh.mesh.api.intake import Intake
@@ -32,14 +32,14 @@ async def chat(call: Call) -> None:
     unit = resolve(call, model, "text")
     refuse_unsupported(body)
     asked = messages(body.get("messages"))
-    options = {**sampling(body), **_logprobs(body)}
+    streamed = optional(body, "stream", bool) or False
+    options = {"messages": asked, "stream": streamed, **sampling(body), **_logprobs(body)}
     with Intake(call) as intake:
-        inputs = [intake.data("messages", JSON.decode(), dumps(asked)), *params_input(intake, options)]
-        request = intake.request(unit, inputs, qos=service_tier(body))
+        request = intake.request(unit, params_input(intake, options), qos=service_tier(body))
         head = {"id": f"chatcmpl-{call.unique}", "created": int(time.time()), "model": unit}
         wanted = "logprobs" in options
         async with watched(call, [request]):
-            if optional(body, "stream", bool):
+            if streamed:
                 await stream_answer(call, request, _ChatChunks(head, wanted), include_usage(body))
                 return
             answer = await handle(call, request)
@@ -50,13 +50,13 @@ async def chat(call: Call) -> None:
 
 
 def _logprobs(body: dict[str, Any]) -> dict[str, Any]:
-    """`logprobs` in the unit's options: how many alternatives to each token."""
+    """Whether log-probabilities are wanted, and of how many alternatives to each token."""
     top = counted(body, "top_logprobs", 0, MAX_TOP_LOGPROBS)
     if not optional(body, "logprobs", bool):
         if top is not None:
             raise FieldError("top_logprobs: needs logprobs to be true", "top_logprobs")
         return {}
-    return {"logprobs": max(1, top or 0), "top_logprobs": top or 0}
+    return {"logprobs": True, "top_logprobs": top or 0}
 
 
 def _completion(head: dict[str, Any], reply: dict[str, Any], logprobs: bool) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class _ChatChunks(Chunks):
         return self._chunk({"role": "assistant", "content": "", "refusal": None})
 
     def piece(self, emitted: dict[str, Any]) -> dict[str, Any]:
-        delta = {"content": language.text_of(emitted)}
+        delta = {"content": language.piece_of(emitted)}
         return self._chunk(delta, logprobs=language.logprobs(emitted, self._logprobs))
 
     def closing(self, reply: dict[str, Any]) -> dict[str, Any]:

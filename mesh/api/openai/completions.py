@@ -10,7 +10,7 @@ from hailmesh.mesh.api.call import Call
 from hailmesh.mesh.api.endpoint import Endpoint
 from hailmesh.mesh.api.fields import FieldError, optional, parse_object, required
 from hailmesh.mesh.api.intake import Intake
-from hailmesh.mesh.api.native_body import PLAIN, TEXT, params_input
+from hailmesh.mesh.api.native_body import params_input
 from hailmesh.mesh.api.openai import language
 from hailmesh.mesh.api.openai.chat import SAMPLING_SCHEMA
 from hailmesh.mesh.api.openai.models import resolve
@@ -18,9 +18,6 @@ from hailmesh.mesh.api.openai.options import include_usage, refuse_unsupported, 
 from hailmesh.mesh.api.openai.stream import Chunks, stream_answer
 from hailmesh.mesh.api.run import answer_headers, handle, watched
 from hailmesh.mesh.api.shapes import Family
-
-RAW = {"template": False}
-"""The option by which a language unit continues the text itself instead of answering it."""
 
 
 async def complete(call: Call) -> None:
@@ -31,12 +28,10 @@ async def complete(call: Call) -> None:
         if body.get(name) not in (None, False, "", 1 if name == "best_of" else None):
             raise FieldError(f"{name}: not supported here", name)
     prompt = _prompt(body.get("prompt"))
+    streamed = optional(body, "stream", bool) or False
+    options = {"prompt": prompt, "stream": streamed, **sampling(body)}
     with Intake(call) as intake:
-        inputs = [
-            intake.data(TEXT, PLAIN, prompt.encode()),
-            *params_input(intake, {**RAW, **sampling(body)}),
-        ]
-        request = intake.request(unit, inputs, qos=service_tier(body))
+        request = intake.request(unit, params_input(intake, options), qos=service_tier(body))
         head = {
             "id": f"cmpl-{call.unique}",
             "object": "text_completion",
@@ -44,7 +39,7 @@ async def complete(call: Call) -> None:
             "model": unit,
         }
         async with watched(call, [request]):
-            if optional(body, "stream", bool):
+            if streamed:
                 await stream_answer(call, request, _TextChunks(head), include_usage(body))
                 return
             answer = await handle(call, request)
@@ -76,7 +71,7 @@ class _TextChunks(Chunks):
         return None
 
     def piece(self, emitted: dict[str, Any]) -> dict[str, Any]:
-        return {**self._head, "choices": [_choice(language.text_of(emitted), None)]}
+        return {**self._head, "choices": [_choice(language.piece_of(emitted), None)]}
 
     def closing(self, reply: dict[str, Any]) -> dict[str, Any]:
         return {**self._head, "choices": [_choice("", language.finish_reason(reply))]}

@@ -1,7 +1,7 @@
 """What a language unit says, as OpenAI's clients read it.
 
-A unit of modality `text` takes a part `messages` (JSON: [{"role", "content"}]) or `text` (a prompt), and
-`params`. It emits {"text", "logprobs"?} and replies {"text", "finish_reason", "usage": {"prompt_tokens",
+A unit of modality `text` takes in `params` either `messages` ([{"role", "content"}]) or a raw `prompt`. With
+`stream` it emits {"delta", "logprobs"?}; it replies {"text", "finish_reason", "usage": {"prompt_tokens",
 "completion_tokens"}, "logprobs"?}; logprobs are [{"token", "logprob", "bytes", "top_logprobs": […]}].
 """
 
@@ -13,8 +13,13 @@ FINISH_REASONS = ("stop", "length")
 
 
 def text_of(reply: dict[str, Any]) -> str:
-    """The text of a chunk or a reply."""
+    """The whole text of a reply."""
     return str(reply.get("text", ""))
+
+
+def piece_of(chunk: dict[str, Any]) -> str:
+    """What a chunk adds to the text."""
+    return str(chunk.get("delta", ""))
 
 
 def finish_reason(reply: dict[str, Any]) -> str:

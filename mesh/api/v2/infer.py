@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from hailmesh.hail.errors import TooLarge, UsageError
-from hailmesh.mesh.api.body import chunks, declared_length, read_all, writable
+from hailmesh.mesh.api.body import chunks, declared_length, writable
 from hailmesh.mesh.api.call import Call
 from hailmesh.mesh.api.endpoint import Endpoint
 from hailmesh.mesh.api.fields import parse_object
@@ -31,7 +31,7 @@ async def infer(call: Call) -> None:
     header = call.header(HEADER_LENGTH)
     with Intake(call) as intake:
         if header is None:
-            asked = parse(parse_object(await read_all(call)), model)
+            asked = parse(parse_object(await reader.all()), model)
         elif (size := _header_length(header)) == 0:
             asked = raw(model, await _raw_size(call, length))
         else:
@@ -77,6 +77,10 @@ class _Reader:
         held = bytearray(size)
         await self.into(memoryview(held))
         return bytes(held)
+
+    async def all(self) -> bytes:
+        """The rest of the body."""
+        return bytes(self._rest) + b"".join([chunk async for chunk in self._source])
 
     async def into(self, target: memoryview) -> None:
         """Fills `target`; UsageError if the body ends before."""
