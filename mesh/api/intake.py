@@ -100,9 +100,7 @@ class Intake:
             arrival_ns=time.monotonic_ns(),
             level=terms.level,
             token=CancelToken(),
-            size=float(
-                sum(part.room if part.streamed else part.size for part in inputs if part.name != PARAMS)
-            ),
+            size=float(sum(part.room if part.streamed else part.size for part in inputs)),
         )
         request.token.deadline_ns = request.deadline_ns
         for part in inputs:

@@ -86,13 +86,13 @@ async def vision(node: MemoryNode, request: Request) -> AsyncGenerator[Any, None
 async def llm(node: MemoryNode, request: Request) -> AsyncGenerator[Any, None]:
     given = parts(request)
     options = params(request)
-    if "messages" in options:
-        said = options["messages"]
-        prompt = " ".join(message["content"] for message in said)
-        words = said[-1]["content"].split(" ")
-    else:
-        prompt = options["prompt"] if "prompt" in options else content(given["text"]).decode()
-        words = prompt.split(" ")
+    said = [message["content"] for message in options.get("messages", ())]
+    if "prompt" in options:
+        said.append(options["prompt"])
+    if "text" in given:
+        said.append(content(given["text"]).decode())
+    prompt = " ".join(said)
+    words = said[-1].split(" ")
     limit = options.get("max_tokens", 64)
     finish = "length" if len(words) > limit else "stop"
     spoken: list[str] = []
@@ -100,10 +100,9 @@ async def llm(node: MemoryNode, request: Request) -> AsyncGenerator[Any, None]:
         if word in options.get("stop", ()):
             finish = "stop"
             break
-        piece = word if not spoken else f" {word}"
-        spoken.append(piece)
+        spoken.append(word if not spoken else f" {word}")
         if options.get("stream"):
-            yield json.dumps({"delta": piece}).encode()
+            yield json.dumps({"delta": spoken[-1]}).encode()
         await node.paced()
     usage = {"prompt_tokens": len(prompt.split(" ")), "completion_tokens": len(spoken)}
     yield {"text": "".join(spoken), "finish_reason": finish, "usage": usage, "params": options}, {}
@@ -124,14 +123,8 @@ async def asr(node: MemoryNode, request: Request) -> AsyncGenerator[Any, None]:
             break
         await grown.wait()
         grown.clear()
-    yield (
-        {
-            "text": f"{heard} bytes of {part.media_type}",
-            "crc": zlib.crc32(content(part)),
-            "params": params(request),
-        },
-        {},
-    )
+    body = {"text": f"{heard} bytes of {part.media_type}", "crc": zlib.crc32(content(part))}
+    yield {**body, "params": params(request)}, {}
 
 
 UNITS: dict[str, tuple[str, Unit]] = {

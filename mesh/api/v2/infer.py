@@ -40,7 +40,7 @@ async def infer(call: Call) -> None:
         await reader.end()
         request = intake.request(
             model.unit,
-            [*inputs, *params_input(intake, asked.options)],
+            [*inputs, *params_input(intake, {**asked.options, **_wanted(model, asked)})],
             qos="batch" if asked.lowered else None,
             deadline=asked.timeout,
         )
@@ -50,6 +50,12 @@ async def infer(call: Call) -> None:
                 await respond(call, model, asked, answer)
             finally:
                 answer.close()
+
+
+def _wanted(model: Model, asked: InferRequest) -> dict[str, Any]:
+    """The unit's option that names outputs, where not all of them are wanted."""
+    names = [output.name for output in asked.outputs]
+    return {"outputs": names} if model.graph and len(names) < len(model.outputs) else {}
 
 
 def _header_length(text: str) -> int:

@@ -65,9 +65,8 @@ async def test_of_several_one_failure_is_an_event_and_the_others_go_on(client, n
 
 
 async def test_a_streamed_upload_runs_while_it_arrives(app, node):
-    exchange = Exchange(
-        app, "POST", "/v1/invoke?modalities=speech&streamed=true&stream=true", {"content-type": "audio/wav"}
-    )
+    url = "/v1/invoke?modalities=speech&streamed=true&stream=true"
+    exchange = Exchange(app, "POST", url, {"content-type": "audio/wav"})
     await exchange.send(b"12345", more=True)
     await exchange.until(lambda: b"5 bytes" in exchange.body)
     await exchange.send(b"678", more=True)
