@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -43,8 +44,7 @@ class Frames:
 
     def close(self) -> None:
         """Idempotent; ends a `receive` in another thread."""
-        try:
+        with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return
+        self._stream.close()
         self._socket.close()

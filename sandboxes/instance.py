@@ -185,21 +185,27 @@ class Instance:
             return ""
         return f"; it had used {size} of its {limit} bytes of memory"
 
-    def close(self) -> None:
-        """Takes everything back: windows first, since memory that is handed on with one in it shows the
-        arena to its next owner. Idempotent."""
-        if self._store is None:
-            return
+    def give_back(self) -> None:
+        """Returns all that the instance holds of the arena and the engines; it can't run again. Windows
+        first: a block may be leased to somebody else as soon as it is free, and memory that is handed on
+        with a window in it shows the arena to its next owner. Idempotent."""
         context = self._context
         if hasattr(context, "windows"):
             context.windows.restore_all()
-        self._api.store_delete(self._store)
-        self._store = None
-        for _, sequence in context.handles.of(Sequence):
+        for handle, sequence in context.handles.of(Sequence):
+            context.handles.remove(handle)
             sequence.close()
         for handle, tensor in context.handles.of(Tensor):
             context.handles.remove(handle)
             tensor.let_go()
+
+    def close(self) -> None:
+        """Gives everything back, and ends the guest. Idempotent."""
+        if self._store is None:
+            return
+        self.give_back()
+        self._api.store_delete(self._store)
+        self._store = None
 
     def __enter__(self) -> Instance:
         return self

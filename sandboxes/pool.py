@@ -155,7 +155,10 @@ class Pool:
             run.token.check()
             with self._instance(run) as instance:
                 instance.handle(run)
-                # Told before the instance is taken down: nobody waits for that.
+                # What the next request may need is returned before the reply is sent; for the guest's own
+                # memory, which takes longer, nobody has to wait.
+                if not run.job.session:
+                    instance.give_back()
                 self._end(run)
                 sink.replied(run)
         except MeshError as error:

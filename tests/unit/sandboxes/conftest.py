@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from wasmtime import wat2wasm
 
-from hailmesh.hail.arena import Arena
+from hailmesh.hail.arena import GRANULE, Arena
 from hailmesh.hail.buffer import DType
 from hailmesh.hail.errors import MeshError
 from hailmesh.hail.lease import Lease
 from hailmesh.sandboxes.bridge import CALLS
+from hailmesh.sandboxes.client import WorkerClient
+from hailmesh.sandboxes.compile import compile_module
 from hailmesh.sandboxes.instance import Instance
 from hailmesh.sandboxes.module import LinkedModule
-from hailmesh.sandboxes.protocol import Job, Limits, Part
+from hailmesh.sandboxes.protocol import Job, Limits, LoadSpec, Part
 from hailmesh.sandboxes.run import Run
 from hailmesh.sandboxes.unit import Unit
 
@@ -169,6 +174,53 @@ class Box:
     def forget_parts(self) -> None:
         while self._leases:
             self._leases.pop().release()
+
+
+class Workers:
+    """Starts worker processes on spans of one arena, each for a module."""
+
+    def __init__(self) -> None:
+        self.arena = Arena.create(128 << 20)
+        self._exit = ExitStack()
+        self._exit.enter_context(self.arena.lease(GRANULE, owner="gate"))
+        self._row = 0
+
+    def start(self, wasm: bytes, *, fds: tuple[int, ...] = (), **spec: Any) -> WorkerClient:
+        native = os.memfd_create("native")
+        self._exit.callback(os.close, native)
+        os.write(native, compile_module(wasm))
+        span = self._exit.enter_context(self.arena.span(16 << 20, owner="worker"))
+        self._row += 1
+        loading = LoadSpec(
+            unit="test",
+            version="1",
+            digest="sha256:unit",
+            module_fd=native,
+            module_digest="sha256:module",
+            arena_fd=self.arena.fd,
+            arena_offset=span.buffer.offset,
+            arena_size=span.buffer.nbytes,
+            gate_row=self._row,
+            **spec,
+        )
+        return self._exit.enter_context(WorkerClient(loading, fds))
+
+    def part(self, content: bytes, *, room: int = 0, **more: Any) -> Part:
+        lease = self._exit.enter_context(self.arena.lease(max(room, len(content)), owner="parts"))
+        view = self.arena.view(lease.buffer.offset, len(content), DType.U8, (len(content),))
+        view.numpy()[...] = np.frombuffer(content, np.uint8)
+        return Part("part", "text/plain", lease.buffer.offset, len(content), room or len(content), **more)
+
+    def close(self) -> None:
+        self._exit.close()
+        self.arena.close()
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    made = Workers()
+    yield made
+    made.close()
 
 
 @pytest.fixture
