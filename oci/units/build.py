@@ -88,7 +88,8 @@ def convert(name: str, target: Path, downloads: Path) -> bool:
                     f"converting needs the package {error.name}: install hailmesh[build]"
                 ) from error
             if name != ASSETS:
-                shutil.copyfile(_HERE / name / "unit.toml", out / "unit.toml")
+                for file in ("unit.toml", "NOTICE"):
+                    shutil.copyfile(_HERE / name / file, out / file)
             (out / STAMP).write_text(stamp)
             if target.exists():
                 target.rename(Path(folder) / "former")
