@@ -29,6 +29,7 @@ class RunningNode:
     state: Path
     url: str = ""
     lines: list[str] = field(default_factory=list)
+    reader: threading.Thread | None = None
 
     def client(self, **options: object) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=120, **options)  # type: ignore[arg-type]
@@ -58,7 +59,12 @@ class RunningNode:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        return self.process.wait()
+        status = self.process.wait()
+        if self.reader is not None:
+            self.reader.join()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return status
 
 
 def fresh_state(folder: Path) -> Path:
@@ -88,7 +94,8 @@ def start(state: Path, *arguments: str, **environment: str) -> RunningNode:
             break
     else:
         raise AssertionError(f"the node ended with {process.wait()}: {''.join(node.lines)}")
-    threading.Thread(target=lambda: node.lines.extend(process.stdout or ()), daemon=True).start()
+    node.reader = threading.Thread(target=lambda: node.lines.extend(process.stdout or ()))
+    node.reader.start()
     return node
 
 
