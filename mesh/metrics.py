@@ -35,86 +35,105 @@ class Tally:
     stages: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
 
 
+class _Series:
+    """The children of one unit and class, looked up once: the lookup costs more than the counting."""
+
+    def __init__(self, metrics: Metrics, unit: str, qos_class: str) -> None:
+        self.ok = metrics.requests.labels(unit, qos_class, "ok")
+        self.stages = {stage: metrics.stages.labels(unit, qos_class, stage) for stage in STAGES}
+        self.first = metrics.first.labels(unit, qos_class)
+        self.missed_first = metrics.misses.labels(unit, qos_class, "first")
+        self.missed_total = metrics.misses.labels(unit, qos_class, "total")
+        self.sheds = metrics.sheds.labels(unit, qos_class)
+        self.running = metrics.running.labels(unit)
+
+
 class Metrics:
     """One registry per node, so that several can live in one process."""
 
     def __init__(self, node: Node) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self._tallies: dict[str, Tally] = {}
+        self._series: dict[tuple[str, str], _Series] = {}
         labels = ("unit", "class")
-        self._requests = Counter(
+        self.requests = Counter(
             "hailmesh_requests",
             "Requests by outcome: ok, or the code of the error",
             (*labels, "outcome"),
-            registry=self.registry,
+            registry=registry,
         )
-        self._stages = Histogram(
+        self.stages = Histogram(
             "hailmesh_stage_seconds",
             "Time per stage of answered requests",
             (*labels, "stage"),
             buckets=BUCKETS,
-            registry=self.registry,
+            registry=registry,
         )
-        self._first = Histogram(
+        self.first = Histogram(
             "hailmesh_first_result_seconds",
             "Time to the first chunk of streamed answers",
             labels,
             buckets=BUCKETS,
-            registry=self.registry,
+            registry=registry,
         )
-        self._misses = Counter(
+        self.misses = Counter(
             "hailmesh_deadline_misses",
             "Requests whose total deadline passed, or whose first result came late",
             (*labels, "budget"),
-            registry=self.registry,
+            registry=registry,
         )
-        self._sheds = Counter(
-            "hailmesh_sheds",
-            "Requests refused because they could not be met in time",
-            labels,
-            registry=self.registry,
+        self.sheds = Counter(
+            "hailmesh_sheds", "Requests refused because they can't be met in time", labels, registry=registry
         )
-        self._running = Gauge(
-            "hailmesh_requests_in_progress", "Requests under way", ("unit",), registry=self.registry
+        self.running = Gauge(
+            "hailmesh_requests_in_progress", "Requests under way", ("unit",), registry=registry
         )
-        self.registry.register(_NodeCollector(node))
+        registry.register(_NodeCollector(node))
 
     def began(self, request: Request) -> None:
-        self._running.labels(request.unit).inc()
+        self._of(request).running.inc()
 
     def first_result(self, request: Request, seconds: float) -> None:
         """The first chunk of a stream came `seconds` after the request."""
-        self._first.labels(request.unit, request.qos_class).observe(seconds)
+        series = self._of(request)
+        series.first.observe(seconds)
         if seconds > request.budgets.first:
-            self._misses.labels(request.unit, request.qos_class, "first").inc()
+            series.missed_first.inc()
 
     def answered(self, request: Request, answer: Answer, now: float) -> None:
         """`now` in Unix seconds."""
-        labels = (request.unit, request.qos_class)
-        self._running.labels(request.unit).dec()
-        self._requests.labels(*labels, "ok").inc()
+        series = self._of(request)
+        series.running.dec()
+        series.ok.inc()
         tally = self._tallies.setdefault(request.unit, Tally())
         tally.answered += 1
         tally.last = now
-        for stage in STAGES:
+        for stage, child in series.stages.items():
             if (milliseconds := answer.timings.get(stage)) is not None:
-                self._stages.labels(*labels, stage).observe(milliseconds / 1e3)
+                child.observe(milliseconds / 1e3)
                 tally.stages[stage] += milliseconds / 1e3
         if answer.timings.get("total", 0.0) / 1e3 > request.budgets.total:
-            self._misses.labels(*labels, "total").inc()
+            series.missed_total.inc()
 
     def failed(self, request: Request, error: MeshError, seconds: float) -> None:
         """The request ended in an error `seconds` after it began."""
-        labels = (request.unit, request.qos_class)
-        self._running.labels(request.unit).dec()
-        self._requests.labels(*labels, error.code).inc()
+        series = self._of(request)
+        series.running.dec()
+        self.requests.labels(request.unit, request.qos_class, error.code).inc()
         tally = self._tallies.setdefault(request.unit, Tally())
         tally.failed += 1
         tally.failed_seconds += seconds
         if isinstance(error, Overloaded):
-            self._sheds.labels(*labels).inc()
+            series.sheds.inc()
         elif isinstance(error, DeadlineExceeded):
-            self._misses.labels(*labels, "total").inc()
+            series.missed_total.inc()
+
+    def _of(self, request: Request) -> _Series:
+        key = (request.unit, request.qos_class)
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = _Series(self, *key)
+        return series
 
     def tally(self, unit: str) -> Tally:
         return self._tallies.get(unit, Tally())
