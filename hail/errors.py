@@ -17,6 +17,8 @@
 `code` is stable and goes over the wire; `mesh/` maps it to HTTP and exit statuses in one place.
 """
 
+# ruff: noqa: N818  (the names are the field's own; all of them being errors, a suffix would say nothing)
+
 from __future__ import annotations
 
 

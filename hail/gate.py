@@ -105,7 +105,8 @@ class Gate:
         self._bind(Domain.WIDE)
 
     def _bind(self, domain: Domain) -> None:
-        self._domain = domain
+        self._domain = int(domain)
+        self._word = domain * ROWS + self._own.index
         first, last = _RIVALS[domain]
         self._rivals = self._own.masks[first * _ROW_BYTES : (last + 1) * _ROW_BYTES]
         self._above = _above(last - first + 1)
@@ -172,7 +173,7 @@ class Gate:
             counts[level] = left
             if left == (1 if by > 0 else 0):
                 own.mask[self._domain] ^= 1 << level
-                own.words[self._domain * ROWS + own.index] = own.mask[self._domain]
+                own.words[self._word] = own.mask[self._domain]
         return left
 
     def _blocked(self, level: int) -> int:
@@ -180,7 +181,7 @@ class Gate:
 
     def _may_start(self, token: CancelToken) -> None:
         token.check()
-        if time.monotonic_ns() >= token.latest_start_ns:
+        if token.latest_start_ns < token.deadline_ns and time.monotonic_ns() >= token.latest_start_ns:
             raise DeadlineExceeded("its latest start passed while it waited for more urgent work")
 
     def _wake(self) -> None:

@@ -78,6 +78,17 @@ def test_null_is_only_for_those_who_ask(arena: Arena) -> None:
     asked.device.close()
 
 
+def test_a_device_of_rank_0_is_no_fallback(
+    arena: Arena, adapters: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "__path__", [str(adapters)])
+    (adapters / "brick.py").write_text(ABSENT)
+    (adapters / "idle.py").write_text("from hailmesh.hail.devices.null import Adapter")
+    assert discover() == ("brick", "idle")
+    with pytest.raises(DeviceError, match="no device works: brick: no such chip on this board"):
+        choose(arena)
+
+
 def test_an_adapter_that_is_not_there_is_not_found(arena: Arena) -> None:
     with pytest.raises(NotFound, match="no device adapter 'abacus'; there are"):
         open_device("abacus", arena)

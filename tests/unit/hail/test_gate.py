@@ -21,10 +21,18 @@ from hailmesh.hail.cancel import CancelToken
 from hailmesh.hail.gate import Gate
 
 fd, size, row, level = map(int, sys.argv[1:])
+class Watched(CancelToken):
+    checks = 0
+
+    def check(self):
+        self.checks += 1
+        if self.checks == 2:
+            print("waiting", flush=True)
+
 with Arena.attach(fd, 0, size) as arena:
     gate = Gate(arena.address, row)
-    token = CancelToken()
     for _ in sys.stdin:
+        token = Watched()
         print("waited" if gate.enter(level, token) else "at once", flush=True)
         sys.stdin.readline()
         gate.leave(level)
@@ -46,15 +54,26 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.0005)
 
 
-class Entering(threading.Thread):
-    """Enters the gate in a thread of its own."""
+class Watched(CancelToken):
+    """Counts how often it was checked: the second time, its owner has been held up once."""
 
-    def __init__(self, gate: Gate, level: int, token: CancelToken) -> None:
+    checks = 0
+
+    def check(self) -> None:
+        self.checks += 1
+        super().check()
+
+
+class Entering(threading.Thread):
+    """Enters the gate in a thread of its own; made, it waits there."""
+
+    def __init__(self, gate: Gate, level: int) -> None:
         super().__init__()
-        self.gate, self.level, self.token = gate, level, token
+        self.gate, self.level, self.token = gate, level, Watched()
         self.waited: float | None = None
         self.error: Exception | None = None
         self.start()
+        until(lambda: self.token.checks >= 2 or not self.is_alive())
 
     def run(self) -> None:
         try:
@@ -90,8 +109,8 @@ def test_lower_work_waits_until_all_higher_has_left(page: int) -> None:
     a, b, low = Gate(page, 0), Gate(page, 1), Gate(page, 2)
     a.enter(7, CancelToken())
     b.enter(31, CancelToken())
-    thread = Entering(low, 0, CancelToken())
-    until(lambda: low.active(2) == (0,))
+    thread = Entering(low, 0)
+    assert low.active(2) == (0,)
     a.leave(7)
     assert thread.waited is None
     b.leave(31)
@@ -103,8 +122,8 @@ def test_lower_work_waits_until_all_higher_has_left(page: int) -> None:
 def test_one_that_waits_itself_holds_up_lower_ones(page: int) -> None:
     top, middle, low = Gate(page, 0), Gate(page, 1), Gate(page, 2)
     top.enter(9, CancelToken())
-    waiting = Entering(middle, 5, CancelToken())
-    until(lambda: top.active(1) == (5,))
+    waiting = Entering(middle, 5)
+    assert top.active(1) == (5,)
     assert low.busy_above(4)
     assert not low.busy_above(9)
     top.leave(9)
@@ -137,10 +156,9 @@ def test_gates_of_one_row_in_one_process_are_one(page: int) -> None:
 def test_a_cancelled_waiter_leaves_as_if_never_called(page: int) -> None:
     high, low = Gate(page, 0), Gate(page, 1)
     high.enter(5, CancelToken())
-    token = CancelToken()
-    thread = Entering(low, 2, token)
-    until(lambda: low.active(1) == (2,))
-    token.cancel()
+    thread = Entering(low, 2)
+    assert low.active(1) == (2,)
+    thread.token.cancel()
     thread.join()
     assert isinstance(thread.error, Cancelled)
     assert low.active(1) == ()
@@ -171,8 +189,8 @@ def test_a_dead_process_is_cleared_by_the_supervisor(
     other = start(OTHER, arena.fd, arena.size, 1, 9, fds=(arena.fd,))
     other.say("enter")
     assert other.hear() == "at once"
-    thread = Entering(gate, 1, CancelToken())
-    until(lambda: gate.active(0) == (1,))
+    thread = Entering(gate, 1)
+    assert gate.active(0) == (1,)
     other.kill()
     assert gate.active(1) == (9,)
     gate.clear_row(1)
@@ -186,8 +204,8 @@ def test_lower_work_waits_for_another_process(arena: Arena, page: int, start: Ca
     other = start(OTHER, arena.fd, arena.size, 1, 9, fds=(arena.fd,))
     other.say("enter")
     assert other.hear() == "at once"
-    thread = Entering(gate, 3, CancelToken())
-    until(lambda: gate.active(0) == (3,))
+    thread = Entering(gate, 3)
+    assert gate.active(0) == (3,)
     assert thread.waited is None
     other.say("leave")
     assert other.hear() == "out"
@@ -203,7 +221,8 @@ def test_another_process_waits_for_higher_work_here(
     gate.enter(20, CancelToken())
     other = start(OTHER, arena.fd, arena.size, 1, 9, fds=(arena.fd,))
     other.say("enter")
-    until(lambda: gate.active(1) == (9,))
+    assert other.hear() == "waiting"
+    assert gate.active(1) == (9,)
     gate.leave(20)
     assert other.hear() == "waited"
     other.say("leave")

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from hailmesh.hail.arena import GRANULE, Arena
+from hailmesh.hail.arena import GRANULE, Arena, Lease
 from hailmesh.hail.errors import NotFound
 from hailmesh.hail.handles import generation
 
@@ -49,9 +49,9 @@ def test_two_threads_that_release_one_lease_give_it_back_once(arena: Arena) -> N
         lease = arena.lease(1, owner="a")
         barrier = threading.Barrier(4)
 
-        def release(lease: object = lease, barrier: threading.Barrier = barrier) -> None:
+        def release(lease: Lease = lease, barrier: threading.Barrier = barrier) -> None:
             barrier.wait()
-            lease.release()  # type: ignore[attr-defined]
+            lease.release()
 
         threads = [threading.Thread(target=release) for _ in range(4)]
         for thread in threads:

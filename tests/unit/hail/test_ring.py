@@ -128,6 +128,14 @@ def test_a_producer_that_died_over_the_oldest_event_costs_that_event_alone(buffe
     assert ring.counters.lost == 1
 
 
+def test_an_event_that_overtook_the_count_is_not_taken_for_the_older_one(buffer: Buffer) -> None:
+    ring = small(buffer, 2, newest_wins=True)
+    for at in range(3):
+        ring.push(at, b"x")
+    buffer.typed(DType.U64, (9,)).numpy()[8] = 2  # the count of pushed events has not arrived yet
+    assert ring.pop() == Event(1, 1, 0, b"x")
+
+
 def test_two_processes_share_a_ring(arena: Arena, buffer: Buffer, start: Callable[..., Any]) -> None:
     ring = small(buffer, 7, room=128)
     count = 3000
