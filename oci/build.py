@@ -39,11 +39,15 @@ from hailmesh.oci.reference import LATEST
 from hailmesh.oci.store import Store
 from hailmesh.oci.unit import GENERIC_GUESTS, MODULE, Unit
 
+NOTICES = "third-party.txt"
 _MAGIC = b"\0asm\x01\0\0\0"
 
 
 def build(unit_toml: Path, store: Store, *, guests: Callable[[str], Path]) -> Descriptor:
-    """Builds the image and names it NAME:VERSION and NAME:latest; `guests` finds a generic guest's module.
+    """Builds the image and names it NAME:VERSION and NAME:latest.
+
+    `guests` finds a generic guest's module; a file third-party.txt beside it, the notices of what the module
+    was built from, goes along.
 
     UsageError names the key or file of unit.toml that is wrong.
     """
@@ -54,6 +58,9 @@ def build(unit_toml: Path, store: Store, *, guests: Callable[[str], Path]) -> De
     created = _created()
     with store.writing():
         layers = _layers(unit, folder, store)
+        notices = module.with_name(NOTICES)
+        if unit.guest in GENERIC_GUESTS and notices.exists():
+            layers.append(store.put(notices, MODEL_DOC, {FILEPATH: NOTICES}))
         weights = sum(layer.size for layer in layers if layer.media_type == MODEL_WEIGHT)
         described = {
             TITLE: unit.name,
@@ -106,7 +113,7 @@ def _check_module(unit: Unit, module: Path) -> None:
 
 def _layers(unit: Unit, folder: Path, store: Store) -> list[Descriptor]:
     """The model's layers: weights, tokenizers, unit.json, licences."""
-    names = (*unit.files(), UNIT_JSON, *unit.golden_files(), *unit.licence_files)
+    names = (*unit.files(), UNIT_JSON, NOTICES, *unit.golden_files(), *unit.licence_files)
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{name!r} is named for two different things in unit.toml")

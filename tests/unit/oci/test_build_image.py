@@ -143,6 +143,19 @@ def test_generic_guests_are_asked_for_by_name(store: Store, unit_folder: Path) -
     assert asked == ["asr"]
 
 
+def test_a_generic_guests_notices_go_along(store: Store, unit_folder: Path, tmp_path: Path) -> None:
+    toml = unit_folder / "unit.toml"
+    toml.write_text(toml.read_text().replace('"guest.wasm"', '"asr"'))
+    built = tmp_path / "built"
+    built.mkdir()
+    shutil.copy(unit_folder / "guest.wasm", built / "asr.wasm")
+    (built / "third-party.txt").write_text("Thanks.")
+    *_, model = children(store, build(toml, store, guests=lambda name: built / f"{name}.wasm"))
+    notices = model.layers[-1]
+    assert notices.annotations["org.cncf.model.filepath"] == "third-party.txt"
+    assert store.read(notices) == b"Thanks."
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

@@ -118,8 +118,8 @@ def test_the_three_units_become_images_that_load(images: Any) -> None:
 
 def test_each_image_records_its_licences(images: Any) -> None:
     assert images["vision"].licences == "Apache-2.0 AND MIT"
-    assert images["llm"].licences == "Apache-2.0"
-    assert images["asr"].licences == "MIT"
+    assert images["llm"].licences == "Apache-2.0 AND MIT"
+    assert images["asr"].licences == "MIT AND Apache-2.0 AND MIT-0"
     for name, licence in (("vision", "Apache-2.0"), ("llm", "Apache-2.0"), ("asr", "MIT")):
         for graph in images[name].graphs.values():
             assert graph.file.annotations["org.opencontainers.image.licenses"] == licence
