@@ -93,7 +93,8 @@ def start(state: Path, *arguments: str, **environment: str) -> RunningNode:
             node.url = found[1]
             break
     else:
-        raise AssertionError(f"the node ended with {process.wait()}: {''.join(node.lines)}")
+        status = node.stop()
+        raise AssertionError(f"the node ended with {status}: {''.join(node.lines)}")
     node.reader = threading.Thread(target=lambda: node.lines.extend(process.stdout or ()))
     node.reader.start()
     return node
