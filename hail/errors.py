@@ -86,7 +86,8 @@ class OutOfArena(MeshError):
 def _tree(root: type[MeshError]) -> dict[str, type[MeshError]]:
     found = {root.code: root}
     for child in root.__subclasses__():
-        found.update(_tree(child))
+        # A subclass that keeps its parent's code is the parent on the wire.
+        found.update({code: kind for code, kind in _tree(child).items() if code not in found})
     return found
 
 

@@ -22,7 +22,7 @@ KINDS: dict[type, str] = {
 
 
 class FieldError(UsageError):
-    """One field is wrong; `param` is its name."""
+    """One field is wrong; `param` is its name. Elsewhere it is a UsageError like any other."""
 
     def __init__(self, message: str, param: str) -> None:
         super().__init__(message)
