@@ -11,7 +11,8 @@
     order    rgb or bgr: the output's channels
     dtype    f32 or f16
 
-Resampled values are clipped to 0 … 255 after each pass, first along rows, then along columns.
+Resampled values are clipped to 0 … 255 after each pass, first along rows, then along columns (as Pillow
+before 13, which nearly all published models saw; later ones turn the order round for some pictures).
 """
 
 from __future__ import annotations

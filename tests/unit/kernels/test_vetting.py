@@ -35,12 +35,14 @@ def external() -> onnx.TensorProto:
     return tensor
 
 
-def branching(inner: onnx.NodeProto) -> onnx.NodeProto:
-    body = helper.make_graph([inner], "branch", [], [RESULT])
-    return helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
-
-
 SAME = helper.make_node("Identity", ["x"], ["y"])
+
+
+def branching(inner: onnx.NodeProto) -> onnx.NodeProto:
+    bodies = (helper.make_graph([node], "branch", [], [RESULT]) for node in (SAME, inner))
+    return helper.make_node("If", ["c"], ["y"], then_branch=next(bodies), else_branch=next(bodies))
+
+
 LOOP = helper.make_node("Loop", ["", "", "x"], ["y"], body=graph_of(SAME))
 
 
