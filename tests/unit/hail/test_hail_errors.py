@@ -33,3 +33,11 @@ def test_the_docstring_draws_every_error() -> None:
     assert errors.__doc__ is not None
     assert all(kind.__name__ in errors.__doc__ for kind in ALL)
     assert issubclass(TooLarge, UsageError) and not issubclass(OutOfArena, UsageError)
+
+
+def test_a_subclass_that_keeps_its_parents_code_never_stands_for_it() -> None:
+    class FieldError(UsageError):
+        pass
+
+    assert FieldError.code == UsageError.code
+    assert type(from_wire(UsageError.code, "why")) is UsageError
