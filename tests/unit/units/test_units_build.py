@@ -131,8 +131,8 @@ def test_the_arena_holds_the_keys_and_values_of_every_slot(images: Any) -> None:
     assert decoder.context * decoder.slots * 30 * 2 * 3 * 64 * 4 <= llm.arena_bytes
     decoder = asr.graphs["decoder"]
     own, across = decoder.context * 4 * 2 * 6 * 64 * 4, 1500 * 4 * 2 * 6 * 64 * 4
-    longest = asr.config["max_seconds"] * 16_000 * 4
-    assert (own + across + longest) * asr.slots <= asr.arena_bytes
+    window = 30 * 16_000 * 4 + 3000 * 80 * 4
+    assert (own + across + window) * asr.slots <= asr.arena_bytes
 
 
 def test_every_asset_is_what_its_manifest_says(assets: Path) -> None:
