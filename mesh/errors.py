@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from hailmesh.hail.errors import Denied, MeshError
+from hailmesh.hail.errors import Denied, MeshError, UsageError
 
 
 class Unauthorized(Denied):
     """No token or key, or a wrong one; a right one would help."""
 
     code = "unauthorized"
+
+
+class Stalled(UsageError):  # noqa: N818 (named as the tree of hail.errors is)
+    """The client stopped sending in the middle of its request."""
+
+    code = "stalled"
 
 
 HTTP_STATUS: dict[str, int] = {
@@ -21,6 +27,7 @@ HTTP_STATUS: dict[str, int] = {
     "denied": 403,
     "overloaded": 429,
     "deadline_exceeded": 504,
+    "stalled": 408,
     "cancelled": 499,
     "unit_fault": 502,
     "image": 422,
@@ -30,8 +37,6 @@ HTTP_STATUS: dict[str, int] = {
 }
 """499 is what nginx logs when the client has gone; nobody is left to read it."""
 
-USAGE_CODES = frozenset({"usage", "too_large", "unsupported"})
-
 
 def http_status(error: MeshError) -> int:
     """The HTTP status of an error; 500 for one of no known family."""
@@ -40,4 +45,4 @@ def http_status(error: MeshError) -> int:
 
 def exit_status(error: MeshError) -> int:
     """The exit status of a command that ended in an error: 2 if its usage was wrong, else 1."""
-    return 2 if error.code in USAGE_CODES else 1
+    return 2 if isinstance(error, UsageError) else 1

@@ -39,6 +39,9 @@ ENDPOINTS: list[Endpoint] = [
 """In the order in which paths are tried: the hot ones first."""
 
 
+CONTENT_POLICY = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'")
+
+
 def create_app(node: Node, settings: ApiSettings) -> FastAPI:
     """The application for one node. Endpoints are plain ASGI: nothing stands between the socket and the arena
     but the guard and the router."""
@@ -69,7 +72,7 @@ def _documentation(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         await call.reply(as_json)
 
     async def docs(call: Call) -> None:
-        await call.reply(as_page, content_type=b"text/html; charset=utf-8")
+        await call.reply(as_page, content_type=b"text/html; charset=utf-8", headers=[CONTENT_POLICY])
 
     return [
         Endpoint("GET", "/openapi.json", openapi, "This document", access=Access.OPEN),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import sys
 import zlib
 from collections.abc import AsyncIterator
 
 from hailmesh.hail.arena import Arena, Lease
 from hailmesh.hail.errors import Cancelled, TooLarge, Unsupported, UsageError
-from hailmesh.mesh.api.call import Call
+from hailmesh.mesh.api.call import Call, Message
+from hailmesh.mesh.errors import Stalled
 
 OWNER = "request"
 FIRST_ROOM = 256 << 10
@@ -17,6 +19,8 @@ FIRST_ROOM = 256 << 10
 WASTE = 1 << 20
 """A lease with that many bytes to spare, and less than half full, is exchanged for one that fits."""
 INFLATE_STEP = 1 << 20
+IDLE = 30.0
+"""Seconds that a client may pause in the middle of a body, while leases wait for the rest."""
 
 
 def declared_length(call: Call) -> int | None:
@@ -33,13 +37,14 @@ def declared_length(call: Call) -> int | None:
     return length
 
 
-async def chunks(call: Call) -> AsyncIterator[bytes]:
-    """The body, decompressed. TooLarge once it exceeds the limit, Cancelled if the client leaves."""
+async def chunks(call: Call, idle: float = IDLE) -> AsyncIterator[bytes]:
+    """The body, decompressed. TooLarge once it exceeds the limit, Cancelled if the client leaves, Stalled if
+    it sends nothing for `idle` seconds."""
     encoding = (call.header(b"content-encoding") or "identity").strip().lower()
     if encoding == "identity":
-        source = _raw(call)
+        source = _raw(call, idle)
     elif encoding in ("gzip", "deflate"):
-        source = _inflated(_raw(call), encoding)
+        source = _inflated(_raw(call, idle), encoding)
     else:
         raise Unsupported(f"Content-Encoding: expected gzip, deflate or none, found '{encoding}'")
     limit = call.service.settings.max_body
@@ -58,15 +63,39 @@ async def read_all(call: Call) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _raw(call: Call) -> AsyncIterator[bytes]:
+async def _raw(call: Call, idle: float) -> AsyncIterator[bytes]:
     while True:
-        message = await call.receive()
+        message = await _within(idle, call)
         if message["type"] == "http.disconnect":
             raise Cancelled("the client went away while it sent its request")
         if body := message.get("body", b""):
             yield body
         if not message.get("more_body", False):
             return
+
+
+async def _within(idle: float, call: Call) -> Message:
+    """The next message. As asyncio.timeout, which Python 3.10 hasn't; wait_for makes a task of each wait."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    stalled = False
+
+    def expire() -> None:
+        nonlocal stalled
+        stalled = True
+        task.cancel()
+
+    timer = loop.call_later(idle, expire)
+    try:
+        return await call.receive()
+    except asyncio.CancelledError:
+        if not stalled:
+            raise
+        if sys.version_info >= (3, 11):
+            task.uncancel()
+        raise Stalled(f"nothing of the body came for {idle:g} seconds") from None
+    finally:
+        timer.cancel()
 
 
 async def _inflated(source: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:

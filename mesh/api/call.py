@@ -137,6 +137,6 @@ class Call:
     async def fail(self, error: MeshError, param: str | None = None) -> None:
         """The error in the family's shape. The connection closes if a body may still be coming."""
         status, body, headers = failure(self.family, error, param)
-        if status in (401, 403, 413):
+        if status in (401, 403, 408, 413):
             headers.append((b"connection", b"close"))
         await self.json(body, status, headers)

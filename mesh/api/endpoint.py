@@ -46,7 +46,8 @@ class Endpoint:
 
 
 class Door:
-    """The ASGI application of one endpoint. No exception leaves it."""
+    """The ASGI application of one endpoint. No exception leaves it: an answer that breaks off after its start
+    is left incomplete, which makes the server close the connection."""
 
     def __init__(self, endpoint: Endpoint, service: Service) -> None:
         self._endpoint = endpoint
@@ -61,12 +62,11 @@ class Door:
                     call.header(b"authorization"), endpoint.access.value, self._service.settings
                 )
             await endpoint.handler(call)
-        except Cancelled:
-            log.debug("the client went away", path=scope["path"], request=call.id)
         except MeshError as error:
-            if call.started:
-                raise
-            await call.fail(error, error.param if isinstance(error, FieldError) else None)
+            if not isinstance(error, Cancelled):
+                log.debug("a request failed", path=scope["path"], request=call.id, reason=str(error))
+            if not call.started:
+                await call.fail(error, error.param if isinstance(error, FieldError) else None)
         except Exception:
             log.exception("a request failed in a way nobody expected", path=scope["path"], request=call.id)
             if not call.started:

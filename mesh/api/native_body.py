@@ -16,6 +16,8 @@ from hailmesh.mesh.api.multipart import Form, FormPart
 from hailmesh.router.request import Input
 
 TEXT = "text"
+MODALITIES = {"image": "image", "audio": "speech", "text": TEXT}
+"""What a body of nothing but bytes is, by the first half of its media type, unless the query says."""
 OCTETS = "application/octet-stream"
 PLAIN = "text/plain; charset=utf-8"
 
@@ -42,6 +44,8 @@ async def read(call: Call, intake: Intake, modalities: tuple[str, ...]) -> Asked
         return await _multipart(call, intake, modalities, whole, length)
     if media_type == "application/json" or (not modalities and media_type == ""):
         return _from_json(intake, modalities, parse_object(await read_all(call)))
+    if not modalities and (named := MODALITIES.get(media_type.partition("/")[0])):
+        modalities = (named,)
     if len(modalities) != 1:
         raise UsageError(
             "Content-Type: expected multipart/form-data or application/json unless modalities= names one,"

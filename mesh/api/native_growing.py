@@ -16,6 +16,9 @@ from hailmesh.mesh.api.native_stream import stream_all
 from hailmesh.mesh.api.run import handle
 from hailmesh.router.request import Input, Request
 
+LONGEST = 3600.0
+"""Seconds; beyond any deadline."""
+
 
 async def invoke_growing(call: Call, name: str, unit: str) -> None:
     """As `invoke`, for one modality. In a multipart body its part must be the last."""
@@ -55,7 +58,8 @@ class _Upload:
         self._name = name
         self._form: Form | None = None
         self._sink: Sink | None = None
-        self._chunks: AsyncIterator[bytes] = chunks(call)
+        # Whoever speaks may pause: the request's deadline bounds the upload.
+        self._chunks: AsyncIterator[bytes] = chunks(call, idle=LONGEST)
         self._received = 0
 
     async def begin(self) -> Input:

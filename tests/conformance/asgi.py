@@ -45,6 +45,10 @@ class Exchange:
         """The client closes its connection."""
         self._incoming.put_nowait({"type": "http.disconnect"})
 
+    def cancel(self) -> None:
+        """The server gives up on the exchange, as when it is told to end."""
+        self._task.cancel()
+
     async def until(self, condition: Callable[[], Any]) -> None:
         """Waits until the condition holds; AssertionError if the application ends before."""
         while not condition():

@@ -145,7 +145,7 @@ async def test_a_client_that_leaves_during_its_upload_leaves_nothing_behind(app,
     exchange.leave()
     await exchange.finished()
     assert node.requests == []
-    assert exchange.status is None
+    assert exchange.status == 499
 
 
 async def test_a_client_that_leaves_during_a_streamed_upload_cancels_it(app, node):
