@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hailmesh.sandboxes.aot import ArtifactCache
-
 from hailmesh.hail.arena import Arena
 from hailmesh.hail.gate import ROWS, Gate
 from hailmesh.hail.lane import Lanes
@@ -20,6 +18,7 @@ from hailmesh.mesh.workers import Worker
 from hailmesh.oci.image import UnitImage
 from hailmesh.oci.image import load as load_image
 from hailmesh.oci.store import Store
+from hailmesh.sandboxes.aot import ArtifactCache
 from hailmesh.sandboxes.protocol import GraphSpec, Limits, LoadSpec
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ def build(
     json: Json = False,
 ) -> None:
     """Make a unit's image from its unit.toml and put it into the store."""
-    from hailmesh.sandboxes.guests import built
-
     from hailmesh.oci.build import build as build_image
+    from hailmesh.sandboxes.guests import built
 
     unit_toml = path / UNIT_TOML if path.is_dir() else path
     if not unit_toml.exists():

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from hailmesh.mesh import serve
 from hailmesh.mesh.cli.client import Client
 from hailmesh.mesh.cli.invoke import summary
 from hailmesh.mesh.cli.shared import ConfigFile, Json, print_json, settings
 from hailmesh.mesh.config import Config
-from hailmesh.mesh.node import Node
-from hailmesh.mesh.reference import Outcome, ask_all
+
+if TYPE_CHECKING:
+    from hailmesh.mesh.node import Node
+    from hailmesh.mesh.reference import Outcome
 
 REFERENCE_UNITS = ("vision", "llm", "asr")
 
@@ -45,6 +46,10 @@ def up(
     json: Json = False,
 ) -> None:
     """Start the node: it serves the units that were plugged before, until Ctrl-C."""
+    # Imported here: the other commands only talk to a node, and start faster without one.
+    from hailmesh.mesh import serve
+    from hailmesh.mesh.reference import ask_all
+
     began = time.monotonic()
     chosen = settings(config, host=host, port=0 if check and port is None else port, state=state)
     refs = [*(plug or ()), *(REFERENCE_UNITS if demo or check else ())]
