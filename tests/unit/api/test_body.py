@@ -17,6 +17,7 @@ from hailmesh.mesh.api.multipart import MAX_FIELD, Form
 from hailmesh.mesh.api.ports import ApiSettings
 
 LIMIT = 8 << 20
+DISPOSITION = b'Content-Disposition: form-data; name="%s"\r\n\r\n'
 
 
 def content(lease, size):
@@ -115,10 +116,7 @@ def test_no_bytes_make_a_form_raise_anything_but_a_usage_error(data):
     ("head", "says"),
     [
         (b"Content-Type: text/plain\r\n\r\n", "no name"),
-        (
-            b'Content-Disposition: form-data; name="a"\r\n\r\n\r\n--B\r\nContent-Disposition: form-data; name="a"\r\n\r\n',
-            "two parts",
-        ),
+        (DISPOSITION % b"a" + b"\r\n--B\r\n" + DISPOSITION % b"a", "two parts"),
         (b"no colon\r\n\r\n", "malformed"),
     ],
 )
@@ -130,11 +128,11 @@ def test_parts_that_cannot_be_told_are_refused(head, says):
 
 def test_a_text_field_is_bounded_and_utf_8():
     form = Form("multipart/form-data; boundary=B", lambda name: None)
-    form.feed(b'--B\r\nContent-Disposition: form-data; name="params"\r\n\r\n')
+    form.feed(b"--B\r\n" + DISPOSITION % b"params")
     with pytest.raises(TooLarge):
         form.feed(bytes(MAX_FIELD + 100))
     form = Form("multipart/form-data; boundary=B", lambda name: None)
-    form.feed(b'--B\r\nContent-Disposition: form-data; name="params"\r\n\r\n\xff\r\n--B--\r\n')
+    form.feed(b"--B\r\n" + DISPOSITION % b"params" + b"\xff\r\n--B--\r\n")
     with pytest.raises(UsageError, match="UTF-8"):
         form.text("params")
 
