@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,7 @@ class WorkerClient:
         self._lock = threading.Lock()
         self._loaded: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         ours, theirs = socket.socketpair()
+        self._frames = Frames(ours)
         with theirs:
             inherited = {theirs.fileno(), spec.arena_fd, spec.module_fd, *fds}
             for graph in spec.graphs.values():
@@ -59,11 +61,11 @@ class WorkerClient:
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **_ENVIRONMENT},
             )
-        self._frames = Frames(ours)
         self._reader = threading.Thread(target=self._read, name="worker-client", daemon=True)
         self._reader.start()
         try:
-            self._frames.send({"op": "load", **spec.wire()})
+            with suppress(OSError):
+                self._frames.send({"op": "load", **spec.wire()})
             state = self._loaded.get()
             if state is None:
                 raise UnitFault("the worker ended while loading")

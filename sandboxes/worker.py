@@ -100,8 +100,9 @@ class Worker:
                 loaded.unit, loaded.module, loaded.lane, slots=spec.slots, session_lived=spec.session_lived
             )
             pool.self_test(self._sink)
-        except MeshError as error:
-            self._frames.send({"ev": "state", "state": "failed", "code": error.code, "message": str(error)})
+        except Exception as error:
+            told = error if isinstance(error, MeshError) else UnitFault(f"loading failed: {error!r}")
+            self._frames.send({"ev": "state", "state": "failed", "code": told.code, "message": str(told)})
             return None
         graphs = {name: graph.describe() for name, graph in loaded.unit.graphs.items()}
         self._frames.send({"ev": "state", "state": pool.state.value, "graphs": graphs})
