@@ -25,7 +25,7 @@ _SDK = _HERE.parent / "sdk"
 _NOTICES = "third-party.txt"
 
 _FLAGS = (
-    "-target", "wasm32-wasi", "-mexec-model=reactor", "-std=c11", "-O3", "-g0", "-s", "-DNDEBUG",
+    "-target", "wasm32-wasi", "-mexec-model=reactor", "-std=gnu11", "-O3", "-g0", "-s", "-DNDEBUG",
     "-Wall", "-Wextra", "-Werror",
 )  # fmt: skip
 

@@ -73,13 +73,10 @@ int32_t graph_run_one(const struct graph *graph, int32_t input, size_t count, co
   return 0;
 }
 
-int32_t kernel_run_one(const char *name, yyjson_val *args, int32_t input, int32_t *output) {
-  size_t length = 0;
-  char *text = args == NULL ? NULL : yyjson_val_write(args, 0, &length);
+int32_t kernel_run_one(const char *name, const char *args, size_t size, int32_t input, int32_t *output) {
   *output = 0;
   int32_t result =
-      mesh_kernel_run(name, (int32_t)strlen(name), text, (int32_t)length, &input, 1, output, 1);
-  free(text);
+      mesh_kernel_run(name, (int32_t)strlen(name), args, (int32_t)size, &input, 1, output, 1);
   if (result < 0) return host_failure(result, name);
   own_tensor(*output);
   return 0;

@@ -31,7 +31,7 @@ int32_t tensor_index(yyjson_val *list, const char *name);
 int32_t graph_run_one(const struct graph *graph, int32_t input, size_t count, const char *const *names,
                       int32_t *outputs);
 
-/* Runs a kernel from one tensor to one new tensor; args are a JSON value. */
-int32_t kernel_run_one(const char *name, yyjson_val *args, int32_t input, int32_t *output);
+/* Runs a kernel from one tensor to one new tensor; args are JSON. */
+int32_t kernel_run_one(const char *name, const char *args, size_t size, int32_t input, int32_t *output);
 
 #endif

@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "graph.h"
@@ -13,6 +14,15 @@ int32_t preprocess_of(const struct fields *config, const struct fields *own, str
   return 0;
 }
 
+static int32_t preprocess_picture(yyjson_val *args, int32_t picture, int32_t *input) {
+  size_t size;
+  char *text = yyjson_val_write(args, 0, &size);
+  if (text == NULL) return -ENOMEM;
+  int32_t result = kernel_run_one("image_preprocess", text, size, picture, input);
+  free(text);
+  return result;
+}
+
 int32_t run_task_graph(const struct fields *config, const struct fields *own, const struct picture *picture,
                        size_t count, const char *const *names, int32_t *outputs) {
   const char *name = NULL;
@@ -23,7 +33,7 @@ int32_t run_task_graph(const struct fields *config, const struct fields *own, co
   TRY(field_text(own, "graph", &name));
   if (name == NULL) return fault("config.graph is missing: the name of a graph of this image");
   TRY(preprocess_of(config, own, &preprocess));
-  TRY(kernel_run_one("image_preprocess", preprocess.object, picture->tensor, &input));
+  TRY(preprocess_picture(preprocess.object, picture->tensor, &input));
   drop_tensor(picture->tensor);
   TRY(graph_open(name, &graph));
   int32_t result = graph_run_one(&graph, input, count, names, outputs);
