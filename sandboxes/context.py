@@ -37,6 +37,7 @@ class Context:
         self.reserving = False
         """Whether the guest is inside mesh_reserve, where it may not call."""
         self.run: Run
+        self.deadline_ns: int
         self.memory: Memory
         self.windows: Windows
         self._reserve: Callable[[int], int]
@@ -53,6 +54,7 @@ class Context:
         """The calls that follow are this run's."""
         self.run = run
         self.calls_left = self.unit.limits.host_calls
+        self.deadline_ns = run.token.deadline_ns
 
     def out_of_calls(self) -> Exception:
         """Why a call is refused when `calls_left` is negative."""

@@ -55,23 +55,25 @@ class Instance:
         calls.store_limiter(self._store, self.unit.limits.memory, _TABLE_ELEMENTS, 1, 8, 1)
         calls.store_epoch_callback(self._store, next_epoch, None, None)
         calls.set_epoch_deadline(self._pointer, 1)
-        instance = capi.Instance()
-        here = ctypes.addressof(instance)
-        error = calls.instantiate(self._module.pre_pointer, self._pointer, here, ctypes.addressof(self._trap))
+        self._instance = capi.Instance()
+        error = calls.instantiate(
+            self._module.pre_pointer,
+            self._pointer,
+            ctypes.addressof(self._instance),
+            ctypes.addressof(self._trap),
+        )
         if error or self._trap.value:
             raise UnitFault(f"unit {self.unit.name} can't be instantiated: {self._what_happened(error)}")
-        self._memory = self._export(here, b"memory", capi.EXTERN_MEMORY)
-        self._initialize = self._export(here, b"_initialize", capi.EXTERN_FUNC)
-        self._handle = self._export(here, b"mesh_handle", capi.EXTERN_FUNC)
-        self._abi = self._export(here, b"mesh_abi", capi.EXTERN_FUNC)
-        self._reserve = self._export(here, b"mesh_reserve", capi.EXTERN_FUNC)
+        self._memory = self._export(b"memory", capi.EXTERN_MEMORY)
         where, pointer = _value(self._memory), self._pointer
         base = calls.memory_data(pointer, where)
         self._context.attach(Memory(base, lambda: calls.memory_size(pointer, where)), self._reserved)
 
-    def _export(self, instance: int, name: bytes, kind: int) -> Any:
+    def _export(self, name: bytes, kind: int = capi.EXTERN_FUNC) -> Any:
         found = capi.Extern()
-        there = self._api.export_get(self._pointer, instance, name, len(name), ctypes.addressof(found))
+        there = self._api.export_get(
+            self._pointer, ctypes.addressof(self._instance), name, len(name), ctypes.addressof(found)
+        )
         if not there or found.kind != kind:
             raise ImageError(f"unit {self.unit.name} doesn't export {name.decode()}; see mesh_v1.h")
         return found
@@ -81,7 +83,7 @@ class Instance:
         self._start(run)
         try:
             self._begin()
-            version = self._call(self._abi)
+            version = self._call(self._export(b"mesh_abi"))
         finally:
             self._end()
         if version != ABI:
@@ -94,7 +96,7 @@ class Instance:
         self._start(run)
         try:
             self._begin()
-            result = self._call(self._handle)
+            result = self._call(self._export(b"mesh_handle"))
             if result != 0:
                 said = (run.reply or b"").decode("utf-8", "replace").strip()
                 raise refusal(result, said, run.failure)
@@ -117,7 +119,7 @@ class Instance:
 
     def _begin(self) -> None:
         if not self._initialized:
-            self._call(self._initialize)
+            self._call(self._export(b"_initialize"))
             self._initialized = True
 
     def _end(self) -> None:
@@ -164,7 +166,7 @@ class Instance:
     def _reserved(self, nbytes: int) -> int:
         """The guest's mesh_reserve, from inside a host call."""
         try:
-            return self._call(self._reserve, nbytes) & 0xFFFFFFFF
+            return self._call(self._export(b"mesh_reserve"), nbytes) & 0xFFFFFFFF
         except MeshError as error:
             raise Stop(error) from error
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
+from time import monotonic_ns
 
-from hailmesh.hail.cancel import NEVER
 from hailmesh.sandboxes.calls.graphs import MAX_NAME
 from hailmesh.sandboxes.context import Context
 from hailmesh.sandboxes.errno import CallError, Errno
@@ -60,8 +59,7 @@ def _copied(context: Context, part: Tensor) -> Tensor:
 
 
 def deadline_us(context: Context) -> int:
-    deadline = context.run.token.deadline_ns
-    return NEVER if deadline == NEVER else (deadline - time.monotonic_ns()) // 1000
+    return (context.deadline_ns - monotonic_ns()) // 1000
 
 
 def log(context: Context, level: int, text: int, length: int) -> int:
