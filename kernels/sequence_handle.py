@@ -15,17 +15,19 @@ from hailmesh.kernels.executor import TensorSpec, describe
 
 
 class Work:
-    """Tokens of one sequence that wait to be computed. The engine's lock guards all fields but `woken`."""
+    """Tokens of one sequence that wait to be computed. The engine's lock guards all fields but `woken`, which
+    is set when it is done, ended, or has become the one whose thread takes the steps (`leads`)."""
 
-    __slots__ = ("done", "error", "ids", "running", "token", "woken")
+    __slots__ = ("done", "error", "ids", "leads", "running", "token", "woken")
 
-    def __init__(self, ids: npt.NDArray[np.int64], token: CancelToken) -> None:
+    def __init__(self, ids: npt.NDArray[np.int64], token: CancelToken, woken: threading.Event) -> None:
         self.ids = ids
         self.token = token
+        self.woken = woken
+        self.leads = False
         self.running = False
         self.done = False
         self.error: MeshError | None = None
-        self.woken = threading.Event()
 
     def finish(self, error: MeshError | None = None) -> None:
         """Nothing more will happen to it."""
@@ -53,6 +55,7 @@ class Sequence:
         self._engine = engine
         self._bound: dict[str, Buffer] = {}
         self._logits = np.zeros(engine.vocabulary, np.float32)
+        self._woken = threading.Event()
         self.slot = slot
         self.limit = limit
         self.level = level
@@ -93,7 +96,9 @@ class Sequence:
         the last. TooLarge beyond the context or max_tokens, UsageError for what is no token; Cancelled and
         DeadlineExceeded as the token says, within one step; DeviceError if the step failed. After an error
         `position` tells what was computed, and the sequence can go on from there."""
-        self._engine.compute(self, Work(self._checked(ids), token))
+        checked = self._checked(ids)
+        self._woken.clear()
+        self._engine.compute(self, Work(checked, token, self._woken))
 
     def close(self) -> None:
         """Frees its slot. Idempotent; waits for the step that it is part of, if one is running."""
@@ -116,7 +121,8 @@ class Sequence:
             raise UsageError(
                 f"expected token ids as int32 or int64 [n], got {array.dtype} {list(array.shape)}"
             )
-        low, high = int(array.min()), int(array.max())
+        # Of one token, the usual case, without two passes of numpy.
+        low, high = (int(array[0]),) * 2 if len(array) == 1 else (int(array.min()), int(array.max()))
         if low < 0 or high >= self._engine.vocabulary:
             raise UsageError(
                 f"token ids lie from 0 to {self._engine.vocabulary - 1}, got {low if low < 0 else high}"
