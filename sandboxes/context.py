@@ -34,6 +34,8 @@ class Context:
         self.handles = Handles()
         self.calls_left = 0
         """Host calls until the run's limit; negative: none."""
+        self.host_time = 0.0
+        """Seconds that the run has spent in host calls."""
         self.reserving = False
         """Whether the guest is inside mesh_reserve, where it may not call."""
         self.run: Run
@@ -55,6 +57,7 @@ class Context:
         self.run = run
         self.calls_left = self.unit.limits.host_calls
         self.deadline_ns = run.token.deadline_ns
+        self.host_time = 0.0
 
     def out_of_calls(self) -> Exception:
         """Why a call is refused when `calls_left` is negative."""
@@ -115,17 +118,15 @@ class Context:
             raise CallError(Errno.ENOMEM, f"mesh_reserve({nbytes}) found no room in the unit's memory")
         return pointer
 
-    def freeze(self, tensor: Tensor) -> None:
-        """Nobody writes it any more. A window to write becomes one to read, in place: what the guest stores
-        there from now on is its own scribble."""
-        if tensor.lease is None or tensor.lease.frozen:
-            return
-        tensor.lease.freeze()
-        if tensor.window and tensor.writable:
-            address = self.memory.base + tensor.window
-            self.windows.unmap(address)
-            self.windows.map(tensor.buffer, address, False)
-            tensor.writable = False
+    def seal(self) -> None:
+        """For an instance that lives on: what it has given away it can no longer change. Windows to write
+        become windows to read, in place; what the guest stores there from now on is its own scribble."""
+        for _, tensor in self.handles.of(Tensor):
+            if tensor.window and tensor.writable and tensor.frozen:
+                address = self.memory.base + tensor.window
+                self.windows.unmap(address)
+                self.windows.map(tensor.buffer, address, False)
+                tensor.writable = False
 
 
 class _Current(threading.local):

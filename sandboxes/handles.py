@@ -68,6 +68,12 @@ class Tensor:
     def frozen(self) -> bool:
         return self.lease is None or self.lease.frozen
 
+    def freeze(self) -> None:
+        """It can't be mapped to write or be an output any more. A window to write that is open already stays
+        one while the run lasts: only the guest itself sees the tensor until then."""
+        if self.lease is not None:
+            self.lease.freeze()
+
     def hold(self) -> Tensor:
         self._holders += 1
         return self

@@ -136,9 +136,12 @@ class Instance:
                 if tensor.window:
                     context.take_back(tensor.buffer, tensor.window)
                 context.handles.remove(handle)
+        if run.job.session:
+            context.seal()
         current.context = None
         stages = run.stages
         elapsed = (time.perf_counter() - (self._began or 0.0)) * 1e6
+        stages.bridge = max(0.0, context.host_time * 1e6 - stages.outside)
         stages.sandbox = elapsed - stages.bridge - stages.outside
         self._began = None
 
@@ -188,12 +191,9 @@ class Instance:
         return f"; it had used {size} of its {limit} bytes of memory"
 
     def give_back(self) -> None:
-        """Returns all that the instance holds of the arena and the engines; it can't run again. Windows
-        first: a block may be leased to somebody else as soon as it is free, and memory that is handed on
-        with a window in it shows the arena to its next owner. Idempotent."""
+        """Returns what the instance holds of the arena and the engines, so that others can have it at once.
+        It can't run any more, which is why its windows may stay until `close`. Idempotent."""
         context = self._context
-        if hasattr(context, "windows"):
-            context.windows.restore_all()
         for handle, sequence in context.handles.of(Sequence):
             context.handles.remove(handle)
             sequence.close()
@@ -202,12 +202,15 @@ class Instance:
             tensor.let_go()
 
     def close(self) -> None:
-        """Gives everything back, and ends the guest. Idempotent."""
+        """Gives everything back, and ends the guest. Windows before the store: memory that is handed on with
+        one in it shows the arena to its next owner. Idempotent."""
         if self._store is None:
             return
-        self.give_back()
+        if hasattr(self._context, "windows"):
+            self._context.windows.restore_all()
         self._api.store_delete(self._store)
         self._store = None
+        self.give_back()
 
     def __enter__(self) -> Instance:
         return self

@@ -155,8 +155,8 @@ class Pool:
             run.token.check()
             with self._instance(run) as instance:
                 instance.handle(run)
-                # What the next request may need is returned before the reply is sent; for the guest's own
-                # memory, which takes longer, nobody has to wait.
+                # What the next request may need is returned before the reply is sent. Taking down windows and
+                # memory takes longer (0.1 ms per MB that was touched), and nobody has to wait for it.
                 if not run.job.session:
                     instance.give_back()
                 self._end(run)

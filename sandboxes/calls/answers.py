@@ -41,7 +41,7 @@ def reply_tensor(context: Context, name: int, length: int, handle: int) -> int:
     if tensor.lease is None:
         tensor = _copied(context, tensor)
     else:
-        context.freeze(tensor)
+        tensor.freeze()
         tensor.hold()
     replaced = run.reply_tensors.pop(wanted, None)
     if replaced is not None:

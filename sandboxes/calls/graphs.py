@@ -140,7 +140,7 @@ def inputs_of(context: Context, pointer: int, count: int) -> list[Tensor]:
         context.handles.get(handle, Tensor) for handle in context.memory.integers(pointer, count, MAX_TENSORS)
     ]
     for tensor in tensors:
-        context.freeze(tensor)
+        tensor.freeze()
     return tensors
 
 

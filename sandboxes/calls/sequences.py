@@ -32,12 +32,12 @@ class Sequence:
         self._seed: int | None = None
         self._generator: np.random.Generator | None = None
 
-    def bind(self, context: Context, name: str, tensor: Tensor) -> None:
+    def bind(self, name: str, tensor: Tensor) -> None:
         """ENOENT for a name the graph doesn't have."""
         if name not in self.bound:
             there = ", ".join(sorted(self.bound)) or "none"
             raise CallError(Errno.ENOENT, f"the graph has no bound input {name!r}; it has {there}")
-        context.freeze(tensor)
+        tensor.freeze()
         self.inner.bind(name, tensor.buffer)
         self._held.append(tensor.hold())
 
@@ -70,7 +70,7 @@ def seq_open(context: Context, handle: int, max_tokens: int, given: int, count: 
         sequence = Sequence(engine.open(max_tokens, run.token, run.job.level), engine)
     try:
         for spec, tensor in zip(engine.bound, tensors, strict=False):
-            sequence.bind(context, spec.name, tensor)
+            sequence.bind(spec.name, tensor)
         return context.handles.add(sequence)
     except BaseException:
         sequence.close()
@@ -82,7 +82,7 @@ def seq_bind(context: Context, handle: int, name: int, length: int, tensor: int)
     if sequence.fed:
         raise CallError(Errno.EBUSY, "inputs are bound before the first feed")
     wanted = context.memory.text(name, length, MAX_NAME)
-    sequence.bind(context, wanted, context.handles.get(tensor, Tensor))
+    sequence.bind(wanted, context.handles.get(tensor, Tensor))
     return 0
 
 

@@ -45,7 +45,7 @@ def tensor_map(context: Context, handle: int, mode: int) -> int:
     if tensor.buffer.nbytes == 0:
         raise CallError(Errno.ENOMSG, f"tensor {handle} is empty")
     if not write:
-        context.freeze(tensor)
+        tensor.freeze()
     if tensor.window == 0:
         tensor.window = context.map(tensor.buffer, write=write)
         tensor.writable = write

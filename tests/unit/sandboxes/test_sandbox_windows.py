@@ -138,3 +138,25 @@ def test_windows_never_overlap(box: Any, guest: Any) -> None:
         reserve="(i32.const 131072)",
     )
     assert box.results(module, box.part(b"x"), box.part(b"y")) == [1, -Errno.EINVAL]
+
+
+def test_what_a_session_has_replied_it_can_no_longer_change(box: Any, guest: Any) -> None:
+    module = LinkedModule(
+        guest.wasm(
+            "(if (i32.eqz (global.get $window)) (then"
+            f" (local.set $a (call $tensor_new (i32.const 4) (i32.const 1) {guest.ints(1)}))"
+            " (global.set $window (call $tensor_map (local.get $a) (i32.const 1)))"
+            " (i32.store (global.get $window) (i32.const 1))"
+            f" (drop (call $reply_tensor {guest.text('n')} (local.get $a))))"
+            " (else (i32.store (global.get $window) (i32.const 2))))"
+            "(call $reply (global.get $window) (i32.const 4))",
+            extra="(global $window (mut i32) (i32.const 0))",
+        )
+    )
+    with Instance(box.unit, module) as instance:
+        first, second = (box.new_run(box.job(id=name, session="s")) for name in ("first", "second"))
+        instance.handle(first)
+        instance.handle(second)
+        assert (first.reply, second.reply) == (b"\1\0\0\0", b"\2\0\0\0"), "it sees its own scribble"
+        assert first.reply_tensors["n"].buffer.numpy().tolist() == [1]
+        first.drop_tensors()
