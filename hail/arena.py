@@ -262,7 +262,10 @@ class Arena:
             self._unmap_if_done()
 
     def _orphan(self, block: Block) -> None:
-        # Called by the garbage collector, perhaps in the middle of this very arena's work in this thread.
+        # Called by the garbage collector, perhaps in the middle of this very arena's work in this thread, or,
+        # when the process ends, after the memory has gone.
+        if self._mapping.fd < 0:
+            return
         self._orphans.append(block)
         if self._lock.acquire(blocking=False):
             try:

@@ -123,7 +123,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ, **ov
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return document
     except FileNotFoundError:
         raise UsageError(f"no configuration file at {path}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -180,18 +180,17 @@ class Node:
         if self._device.fallback:
             log.warning("device fallback", device=self._device.chosen, reason=self._device.reason)
 
-    def serves(self, name: str) -> bool:
-        """Whether a unit of this name is active."""
-        return self._units.serves(name)
+    async def serves(self, ref: str) -> bool:
+        """Whether the image of this name is the active version of its unit. NotFound."""
+        return await self._units.serves(ref)
 
-    def reference_cases(self) -> list[Case]:
-        """The golden cases of the active units' images."""
-        return self._units.reference_cases()
+    def reference_cases(self, units: tuple[str, ...]) -> list[Case]:
+        """The golden cases of these units' images, as far as they are active, in this order."""
+        return self._units.reference_cases(units)
 
     async def stop(self) -> None:
         """Ends the workers. Requests inside them fail."""
         await self._units.stop()
-        self.arena.close()
 
 
 class Session:

@@ -65,13 +65,16 @@ class Units:
             raise NotFound(f"no unit '{name}'; there are: {', '.join(self._active) or 'none, plug one'}")
         return version
 
-    def serves(self, name: str) -> bool:
-        """Whether a unit of this name is active."""
-        return name in self._active
+    async def serves(self, ref: str) -> bool:
+        """Whether the image of this name is the active version of its unit. NotFound."""
+        image = await self._loader.image(ref)
+        active = self._active.get(image.name)
+        return active is not None and active.digest == image.digest
 
-    def reference_cases(self) -> list[Case]:
-        """The golden cases of the active units' images."""
-        return [case for version in self._active.values() for case in self._loader.cases(version.image)]
+    def reference_cases(self, names: tuple[str, ...]) -> list[Case]:
+        """The golden cases of these units' images, as far as they are active, in this order."""
+        active = [self._active[name] for name in names if name in self._active]
+        return [case for version in active for case in self._loader.cases(version.image)]
 
     def known(self, name: str) -> None:
         """NotFound unless a version of the unit is there, in whatever state."""

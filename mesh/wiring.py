@@ -7,8 +7,6 @@ import os
 from contextlib import ExitStack
 from typing import Any
 
-from hailmesh.sandboxes.aot import ArtifactCache
-
 from hailmesh.hail.arena import GRANULE, Arena
 from hailmesh.hail.errors import UsageError
 from hailmesh.hail.gate import Gate
@@ -26,6 +24,7 @@ from hailmesh.oci.store import Store
 from hailmesh.router.arbiter import Arbiter
 from hailmesh.router.predictor import Predictor
 from hailmesh.router.routes import Routes
+from hailmesh.sandboxes.aot import ArtifactCache
 
 NODE_ROW = 0
 """The node's own row of the gate page."""
@@ -39,6 +38,7 @@ def build(config: Config, stack: ExitStack) -> Node:
     config.state.mkdir(parents=True, exist_ok=True)
     _lock(config, stack)
     arena = Arena.create(parse_size(config.arena, of=total()))
+    stack.callback(arena.close)
     page = stack.enter_context(arena.lease(GRANULE, owner="gate"))
     gate = Gate(page.buffer.address, NODE_ROW)
     events, logs = Events(), Logs()

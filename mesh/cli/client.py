@@ -7,6 +7,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,7 @@ class Client:
                 elif not line:
                     event = ""
 
+    @contextmanager
     def _open(
         self,
         method: str,
@@ -106,7 +108,7 @@ class Client:
         *,
         manage: bool = False,
         **query: Any,
-    ) -> http.client.HTTPResponse:
+    ) -> Iterator[http.client.HTTPResponse]:
         split = urlsplit(self.url)
         kind = http.client.HTTPSConnection if split.scheme == "https" else http.client.HTTPConnection
         connection = kind(split.hostname or "127.0.0.1", split.port, timeout=600)
@@ -118,11 +120,16 @@ class Client:
             headers["Authorization"] = f"Bearer {secret}"
         try:
             connection.request(method, target, body=data, headers=headers)
-            return connection.getresponse()
+            response = connection.getresponse()
         except OSError as error:
+            connection.close()
             raise UnreachableError(
                 f"no node answers at {self.url} ({error}): start one with 'hailmesh up'"
             ) from None
+        try:
+            yield response
+        finally:
+            connection.close()
 
 
 def _multipart(fields: Mapping[str, str | Path | File]) -> tuple[bytes, str]:

@@ -60,7 +60,9 @@ def up(
             _announce(node, url, time.monotonic() - began)
         if not (demo or check):
             return None
-        outcomes = await asyncio.to_thread(ask_all, _client(chosen, url), node.reference_cases())
+        outcomes = await asyncio.to_thread(
+            ask_all, _client(chosen, url), node.reference_cases(REFERENCE_UNITS)
+        )
         _report(outcomes, json)
         if check:
             return 0 if outcomes and all(outcome.verdict.passed for outcome in outcomes) else 1
@@ -72,8 +74,8 @@ def up(
 
 
 async def _plug_missing(node: Node, refs: list[str]) -> None:
-    """Plugs what doesn't serve yet, all at once."""
-    missing = [ref for ref in dict.fromkeys(refs) if not node.serves(ref)]
+    """Plugs what doesn't serve yet, or serves an older image than the store has, all at once."""
+    missing = [ref for ref in dict.fromkeys(refs) if not await node.serves(ref)]
     await asyncio.gather(*(node.plug(ref) for ref in missing))
 
 
