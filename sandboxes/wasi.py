@@ -20,6 +20,8 @@ MODULE = "wasi_snapshot_preview1"
 
 MAX_RANDOM = 1 << 20
 MAX_PIECES = 1024
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_FDSTAT = struct.Struct("<BxHxxxxQQ")
 _STREAMS = {1: INFO, 2: WARNING}
 _REALTIME, _MONOTONIC = 0, 1
 _SECOND = 1_000_000_000
@@ -40,14 +42,14 @@ def nothing(context: Context, pointers: int, buffer: int) -> int:
 
 
 def clock_res_get(context: Context, clock: int, resolution: int) -> int:
-    context.memory.write(resolution, struct.pack("<Q", _resolution(clock)))
+    context.memory.pack(_U64, resolution, _resolution(clock))
     return 0
 
 
 def clock_time_get(context: Context, clock: int, precision: int, result: int) -> int:
     resolution = _resolution(clock)
     now = time.monotonic_ns() if clock == _MONOTONIC else time.time_ns()
-    context.memory.write(result, struct.pack("<Q", now // resolution * resolution))
+    context.memory.pack(_U64, result, now // resolution * resolution)
     return 0
 
 
@@ -78,7 +80,7 @@ def fd_write(context: Context, fd: int, pieces: int, count: int, written: int) -
         if not context.run.logs.full:
             room = context.unit.limits.log_bytes + 1
             context.run.logs.stream(level, context.memory.read(pointer, min(nbytes, room)))
-    context.memory.write(written, struct.pack("<I", total & 0xFFFFFFFF))
+    context.memory.pack(_U32, written, total & 0xFFFFFFFF)
     return 0
 
 
@@ -86,8 +88,7 @@ def fd_fdstat_get(context: Context, fd: int, result: int) -> int:
     """Standard output and error look like a terminal, so that C libraries write line by line."""
     if fd not in _STREAMS:
         raise _no_file(fd)
-    status = struct.pack("<BxHxxxxQQ", _CHARACTER_DEVICE, _APPEND, _RIGHT_TO_WRITE, 0)
-    context.memory.write(result, status)
+    context.memory.pack(_FDSTAT, result, _CHARACTER_DEVICE, _APPEND, _RIGHT_TO_WRITE, 0)
     return 0
 
 

@@ -13,6 +13,7 @@ MAX_RANK = 8
 _READ, _WRITE = 0, 1
 _INFO = struct.Struct("<iiI8i")
 """mesh_tensor_info_t."""
+_NO_DIMS = (0,) * MAX_RANK
 _DTYPES = {int(dtype): dtype for dtype in DType}
 
 
@@ -30,8 +31,9 @@ def tensor_new(context: Context, dtype: int, rank: int, dims: int) -> int:
 
 def tensor_info(context: Context, handle: int, info: int) -> int:
     buffer = context.handles.get(handle, Tensor).buffer
-    dims = (*buffer.shape, *(0,) * (MAX_RANK - len(buffer.shape)))
-    context.memory.write(info, _INFO.pack(buffer.dtype, len(buffer.shape), buffer.nbytes, *dims))
+    shape = buffer.shape
+    dims = (*shape, *_NO_DIMS[len(shape) :])
+    context.memory.pack(_INFO, info, buffer.dtype, len(shape), buffer.nbytes, *dims)
     return 0
 
 
