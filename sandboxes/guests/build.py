@@ -24,9 +24,12 @@ _HERE = Path(__file__).resolve().parent
 _SDK = _HERE.parent / "sdk"
 _NOTICES = "third-party.txt"
 
+_STACK = 512 << 10
+"""Bytes. The compiler's own choice, 16 MiB, would be the least memory of every sandbox."""
+
 _FLAGS = (
     "-target", "wasm32-wasi", "-mexec-model=reactor", "-std=gnu11", "-O3", "-g0", "-s", "-DNDEBUG",
-    "-Wall", "-Wextra", "-Werror",
+    "-Wall", "-Wextra", "-Werror", f"-Wl,-z,stack-size={_STACK}",
 )  # fmt: skip
 
 

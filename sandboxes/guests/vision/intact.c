@@ -69,11 +69,12 @@ static bool bmp_is_whole(struct bytes file) {
   uint32_t offset = little_endian(file.data + 10, 4);
   bool old = little_endian(file.data + 14, 4) == 12;
   if (!old && file.size < 30) return false;
-  int64_t width = old ? little_endian(file.data + 18, 2) : (int32_t)little_endian(file.data + 18, 4);
-  int64_t height = old ? little_endian(file.data + 20, 2) : (int32_t)little_endian(file.data + 22, 4);
+  uint32_t width = little_endian(file.data + 18, old ? 2 : 4);
+  uint32_t height = little_endian(file.data + (old ? 20 : 22), old ? 2 : 4);
   uint64_t depth = little_endian(file.data + (old ? 24 : 28), 2);
-  uint64_t row = ((uint64_t)(width < 0 ? -width : width) * depth + 31) / 32 * 4;
-  uint64_t rows = (uint64_t)(height < 0 ? -height : height);
+  uint64_t row = (width * depth + 31) / 32 * 4;
+  /* A negative height, in the newer kind, says that the first row comes first. */
+  uint64_t rows = !old && height > INT32_MAX ? 0 - height : height;
   return offset <= file.size && (rows == 0 || row <= (file.size - offset) / rows);
 }
 

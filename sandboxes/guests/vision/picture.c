@@ -61,10 +61,14 @@ static void *resize(void *block, size_t old, size_t size) {
 #define GRANULE 65536
 #define SUPPORTED "a picture (JPEG, PNG or BMP)"
 
+static int32_t refuse_for_memory(const char *format) {
+  return refuse(E2BIG, "the %s needs more memory to decode than the sandbox has", format);
+}
+
 static int32_t refuse_damaged(const char *format, const char *reason) {
   if (reason == NULL) reason = "unknown error";
   if (strcmp(reason, "outofmem") == 0 || strcmp(reason, "too large") == 0) {
-    return refuse(E2BIG, "the %s needs more memory to decode than the sandbox has", format);
+    return refuse_for_memory(format);
   }
   /* What stb_image calls a valid file that it doesn't decode: 12-bit or lossless JPEG, BMP with run lengths. */
   static const char *const unsupported[] = {"only 8-bit", "bad component count", "no progressive", "BMP RLE",
@@ -78,10 +82,11 @@ static int32_t refuse_damaged(const char *format, const char *reason) {
 }
 
 /* Room for a result of height × width × 3 in a tensor, mapped at `window`. */
-static int32_t make_tensor(int32_t height, int32_t width, int32_t *tensor, void **window) {
+static int32_t make_tensor(const char *format, int32_t height, int32_t width, int32_t *tensor, void **window) {
   int32_t dims[] = {height, width, 3};
   TRY(new_tensor(MESH_U8, 3, dims, "room for the picture", tensor));
-  return map_to_write(*tensor, window);
+  int32_t result = map_to_write(*tensor, window);
+  return result == -ENOMEM ? refuse_for_memory(format) : result;
 }
 
 /* Decodes into the tensor. The result, if it lies elsewhere, is copied. */
@@ -107,34 +112,43 @@ static int32_t decode_turned(struct bytes bytes, const char *format, int orienta
   if (pixels == NULL) return refuse_damaged(format, stbi_failure_reason());
   picture->width = orientation_turns(orientation) ? height : width;
   picture->height = orientation_turns(orientation) ? width : height;
-  TRY(make_tensor(picture->height, picture->width, &picture->tensor, &window));
+  TRY(make_tensor(format, picture->height, picture->width, &picture->tensor, &window));
   turn_upright(orientation, pixels, width, height, window);
   free(pixels);
   return unmap(picture->tensor);
 }
 
+/* Width and height, before anything is decoded. A BMP whose first row comes first has a negative height. */
+static bool read_size(struct bytes bytes, int64_t *width, int64_t *height) {
+  int x = 0, y = 0, channels;
+  if (!stbi_info_from_memory(bytes.data, (int)bytes.size, &x, &y, &channels)) return false;
+  *width = x;
+  *height = y < 0 ? -(int64_t)y : y;
+  return true;
+}
+
 int32_t decode_picture(struct bytes bytes, int64_t max_pixels, struct picture *picture) {
-  int width = 0, height = 0, channels;
+  int64_t width = 0, height = 0;
   void *window;
   const char *format = bytes.size == 0 ? NULL : format_of(bytes);
   if (format == NULL || (strcmp(format, "JPEG") != 0 && strcmp(format, "PNG") != 0 && strcmp(format, "BMP") != 0)) {
     return refuse_format(bytes, SUPPORTED);
   }
-  bool readable = stbi_info_from_memory(bytes.data, (int)bytes.size, &width, &height, &channels);
-  if (readable && (int64_t)width * height > max_pixels) {
-    return refuse(E2BIG, "the picture has %lld pixels (%d × %d), at most %lld are taken", (int64_t)width * height,
-                  width, height, max_pixels);
+  bool readable = read_size(bytes, &width, &height);
+  if (readable && width * height > max_pixels) {
+    return refuse(E2BIG, "the picture has %lld pixels (%lld × %lld), at most %lld are taken", width * height, width,
+                  height, max_pixels);
   }
   if (!is_whole(format, bytes)) {
     return refuse(EINVAL, "the %s is cut short: it ends after %zu bytes", format, bytes.size);
   }
   if (!readable) return refuse_damaged(format, stbi_failure_reason());
-  if (width == 0 || height == 0) return refuse(EINVAL, "the %s has no pixels (%d × %d)", format, width, height);
+  if (width <= 0 || height == 0) return refuse(EINVAL, "the %s has no pixels (%lld × %lld)", format, width, height);
   int orientation = strcmp(format, "JPEG") == 0 ? jpeg_orientation(bytes) : 1;
   if (orientation != 1) return decode_turned(bytes, format, orientation, picture);
-  picture->width = width;
-  picture->height = height;
-  TRY(make_tensor(height, width, &picture->tensor, &window));
-  TRY(decode_into(bytes, format, (size_t)width * (size_t)height * 3, window));
+  picture->width = (int32_t)width;
+  picture->height = (int32_t)height;
+  TRY(make_tensor(format, picture->height, picture->width, &picture->tensor, &window));
+  TRY(decode_into(bytes, format, (size_t)(width * height * 3), window));
   return unmap(picture->tensor);
 }

@@ -1,9 +1,13 @@
-"""The built guests in real sandboxes, on an arena of their own, with the graphs that a test gives them."""
+"""The built guests in real sandboxes, on an arena of their own, with the graphs that a test gives them; and
+pictures for them."""
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,6 +101,7 @@ class Bench:
         self.config: dict[str, Any] = {}
         self.graphs: dict[str, Graph] = {}
         self.memory = 512 << 20
+        self.fake_graph = FakeGraph
         self._kernels = kernels
         self._leases: list[Lease] = []
 
@@ -183,3 +188,71 @@ def bench_of(modules: Callable[[str], LinkedModule]) -> Iterator[Callable[..., B
         for bench in benches:
             bench.release_parts()
         assert arena.count == 0, "a lease was left behind"
+
+
+# A picture of four plain quarters, 256 × 256, as JPEG, by an encoder; QUARTERS are its colours.
+_BASELINE = (
+    "c-s4a<NpH&0WUXCHwH#V1_nkTWcYuZ!I^=VlZ%^+gO{6&n~#r|Usyp@SV%}%T}Dn^K~K}rKu=Rw$Jolt&e+V&Tu0X-"
+    "+|kX)FDN+3$Sx`|Dj>ltFvuTd2qPaKpRk~?ny9Fnzp1XNKgr<#0R}-"
+    "1keiqpl^B==8JPtc{~uux13DGxOk}{y4ipy=KobRe<p_f$BLpCcva>R?uz@rPVrsa>z{AW4w2N7g!JeUq`M|FS2+459qxuLQ"
+    "OM~oGhG8PfAR=}E!8KJ7x;6vBHM$_GmN2Yj?f>5d00stS00"
+)
+_PROGRESSIVE = (
+    "c-s4a<NpH&0WUXCHwH#V1_nkTWcYuZ!I^=VlZ%^+gO{6&n~#r|Usyp@SV%}%T}Dn^K~K}rKu=Rw$Jolt&e+V&Tu0X-"
+    "+|kX)FDN+3$Sx`|Dj>ltFvuTd2qPaKpRk~?ny9Fnzp1XNKgr<#AqGJXkeiqpl^B==8JPtc{~uux2RaqxSR}y0#tM{>U}Qv>V"
+    "Pj!p{eO#rhnbOqNq|`Z=);cmuLnRf-"
+    "0VURz*>`cHGpWQgGY9NXhw;53&2`86zYL#H|rH(T1UnktWdD;6$3>E$b59(02a8?nX3SHWJJg_uz;yjv<KLTX`+^3rMw=~E`"
+    "eoITm2G1G;@&Z7O;$DV(<)#4Uq>1nuq{uP%<zq00tNbFc=wGnII|z(N#2nRWLI$+A}iL<59tcP=V7HHhU&Q?yy$`s(?l!12a"
+    "%Y;P?A|K*XWY1Vpr8e?D&mMBne%0ue3P1VUASV5kZZ2vv{@`TsWo8NmfB"
+)
+
+
+QUARTERS = ((200, 40, 40), (40, 180, 60), (50, 60, 210), (230, 220, 90))
+
+
+class Pictures:
+    """Picture files from pixels [height, width, channels]."""
+
+    def quarters(self, progressive: bool = False) -> bytes:
+        """A JPEG whose quarters have the colours QUARTERS; an exact number of the arena's granules."""
+        return zlib.decompress(base64.b85decode(_PROGRESSIVE if progressive else _BASELINE))
+
+    @property
+    def quarter_pixels(self) -> Array:
+        pixels = np.zeros((256, 256, 3), np.uint8)
+        pixels[:128, :128], pixels[:128, 128:], pixels[128:, :128], pixels[128:, 128:] = QUARTERS
+        return pixels
+
+    def noise(self, height: int, width: int, channels: int = 3) -> Array:
+        return np.random.default_rng(3).integers(0, 256, (height, width, channels), dtype=np.uint8)
+
+    def png(self, pixels: Array, palette: Array | None = None) -> bytes:
+        """8 bits, or 16 for uint16; 1 to 4 channels, or indices into a palette. ISO/IEC 15948."""
+        height, width, channels = pixels.shape
+        colour = 3 if palette is not None else {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+        bits = 8 * pixels.dtype.itemsize
+        rows = pixels.astype(">u2" if bits == 16 else "u1").reshape(height, -1)
+        raw = b"".join(b"\0" + row.tobytes() for row in rows)
+        chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))]
+        if palette is not None:
+            chunks.append((b"PLTE", palette.tobytes()))
+        chunks += [(b"IDAT", zlib.compress(raw)), (b"IEND", b"")]
+        return b"\x89PNG\r\n\x1a\n" + b"".join(
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+            for kind, data in chunks
+        )
+
+    def bmp(self, pixels: Array, top_down: bool = False) -> bytes:
+        """24 bits, BGR, rows padded to 4 bytes, the last row first unless `top_down`."""
+        height, width, _ = pixels.shape
+        padding = bytes(-3 * width % 4)
+        rows = pixels if top_down else pixels[::-1]
+        data = b"".join(row[:, ::-1].tobytes() + padding for row in rows)
+        size = struct.pack("<ii", width, -height if top_down else height)
+        info = struct.pack("<I", 40) + size + struct.pack("<HHIIiiII", 1, 24, 0, len(data), 2835, 2835, 0, 0)
+        return struct.pack("<2sIHHI", b"BM", 54 + len(data), 0, 0, 54) + info + data
+
+
+@pytest.fixture
+def pictures() -> Pictures:
+    return Pictures()
