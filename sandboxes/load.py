@@ -15,6 +15,7 @@ from hailmesh.sandboxes.module import LinkedModule
 from hailmesh.sandboxes.protocol import GraphSpec, LoadSpec
 from hailmesh.sandboxes.stopwatch import MeteredLane
 from hailmesh.sandboxes.unit import Graph, Unit
+from hailmesh.sandboxes.warm import warm_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,12 @@ def load(spec: LoadSpec) -> Loaded:
         name=spec.unit,
         arena=arena,
         config=orjson.dumps(spec.config),
-        graphs={name: _graph(name, graph, spec, arena, lane) for name, graph in spec.graphs.items()},
+        graphs={name: _graph(name, given, spec, arena, lane) for name, given in spec.graphs.items()},
         kernels={name: kernel(name, lane) for name in spec.kernels},
         limits=spec.limits,
     )
+    for graph in unit.graphs.values():
+        warm_up(graph, arena)
     for fd in _descriptors(spec):
         os.close(fd)
     return Loaded(unit, module, lane)

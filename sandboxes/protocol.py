@@ -64,7 +64,8 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
     """All that a worker needs to serve a unit version. Descriptors are inherited, the blobs behind them
-    verified."""
+    verified. `memory`: bytes that loading and running its graphs may take, besides its guests and the arena;
+    0: no limit."""
 
     unit: str
     version: str
@@ -85,6 +86,7 @@ class LoadSpec:
     wide: bool = True
     threads: int = 1
     session_lived: bool = False
+    memory: int = 0
 
     def wire(self) -> dict[str, Any]:
         return asdict(self)

@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from hailmesh.hail.errors import MeshError, Overloaded, UnitFault
@@ -79,22 +80,25 @@ class Worker:
         self._sink = NodeSink(frames)
 
     def serve(self) -> None:
-        """Returns when the node wants it to, or has gone."""
+        """Returns when the node wants it to, with everything put away; or at once when the node has gone."""
         first = self._frames.receive()
         if first is None:
             return
         pool = self._load(first[0])
         if pool is None:
             return
-        while (frame := self._frames.receive()) is not None and frame[0]["op"] != "stop":
+        while (frame := self._frames.receive()) is not None:
+            if frame[0]["op"] == "stop":
+                pool.stop()
+                return
             self._do(pool, frame[0])
-        pool.stop()
 
     def _load(self, header: dict[str, Any]) -> Pool | None:
         try:
             if header.get("op") != "load":
                 raise UnitFault(f"the first frame says {header.get('op')!r}, expected 'load'")
             spec = LoadSpec.of(header)
+            limit_memory(spec)
             loaded = load(spec)
             pool = Pool(
                 loaded.unit, loaded.module, loaded.lane, slots=spec.slots, session_lived=spec.session_lived
@@ -128,6 +132,25 @@ def confine() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     sys.setswitchinterval(SWITCH_INTERVAL)
+
+
+def limit_memory(spec: LoadSpec) -> None:
+    """Bounds what the process may allocate, if the spec does: a model of 66 bytes can ask for gigabytes, and
+    better it fails than the box. Counted is private memory that can be written: what the libraries take,
+    guests' memories, and windows to read, of which all slots together may have as much as an arena."""
+    if spec.memory:
+        used = _private_bytes()
+        guests = spec.slots * spec.limits.memory
+        most = used + spec.memory + guests + os.fstat(spec.arena_fd).st_size
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _private_bytes() -> int:
+    """What RLIMIT_DATA has counted so far; VmData of proc(5)."""
+    for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) << 10
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:

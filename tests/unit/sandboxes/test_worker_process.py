@@ -8,13 +8,16 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 from wasmtime import wat2wasm
 
 from hailmesh.hail.buffer import DType
-from hailmesh.hail.errors import Cancelled, DeadlineExceeded, ImageError, UnitFault, UsageError
+from hailmesh.hail.errors import Cancelled, DeadlineExceeded, DeviceError, ImageError, UnitFault, UsageError
 from hailmesh.sandboxes.client import Reply
 from hailmesh.sandboxes.protocol import GraphSpec, Job, Limits
 
@@ -178,6 +181,71 @@ def test_a_unit_with_a_broken_graph_says_so(workers: Any, guest: Any) -> None:
             workers.start(guest.wasm("(i32.const 0)"), graphs={"bad": GraphSpec(broken)})
     finally:
         os.close(broken)
+
+
+@pytest.mark.parametrize(("memory", "fits"), [(64 << 20, False), (1 << 30, True)])
+def test_a_model_gets_no_more_memory_than_its_unit_has(
+    workers: Any, guest: Any, tmp_path: Path, memory: int, fits: bool
+) -> None:
+    """A few bytes of model ask for 768 MiB to compute one number."""
+    ones = helper.make_tensor("value", TensorProto.FLOAT, [1], [1.0])
+    graph = helper.make_graph(
+        [
+            helper.make_node("ConstantOfShape", ["shape"], ["ones"], value=ones),
+            helper.make_node("ReduceMax", ["ones"], ["y"], keepdims=0),
+        ],
+        "bomb",
+        [helper.make_tensor_value_info("shape", TensorProto.INT64, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])],
+    )
+    path = tmp_path / "bomb.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    module = guest.wasm(
+        "(i32.store (i32.const 8192) (call $part_tensor (i32.const 0)))"
+        f"(local.set $a (call $graph_run (call $graph {guest.text('bomb')})"
+        " (i32.const 8192) (i32.const 1) (i32.const 8200) (i32.const 1)))"
+        f"(drop (call $reply {guest.text('ok')})) (local.get $a)"
+    )
+    size = workers.part((192 << 20).to_bytes(8, "little"), dtype=int(DType.I64), shape=(1,))
+    limits = Limits(memory=1 << 20)
+    with path.open("rb") as file:
+        client = workers.start(
+            module, graphs={"bomb": GraphSpec(file.fileno())}, memory=memory, limits=limits
+        )
+    if fits:
+        assert client.run(job(size)).body == b"ok"
+    else:
+        with pytest.raises(DeviceError):
+            client.run(job(size))
+
+
+def test_graphs_run_before_anybody_waits_for_them(workers: Any, guest: Any, tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["y"])],
+        "negate",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])],
+    )
+    path = tmp_path / "negate.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    shape = guest.ints(1, 2)
+    with path.open("rb") as file:
+        client = workers.start(
+            guest.wasm(
+                "(i32.store (i32.const 8192)"
+                f" (call $tensor_new (i32.const 1) (i32.const 2) {shape}))"
+                f"(drop (call $graph_run (call $graph {guest.text('g')})"
+                " (i32.const 8192) (i32.const 1) (i32.const 8200) (i32.const 1)))"
+                f"(drop (call $reply_tensor {guest.text('y')} (i32.load (i32.const 8200))))"
+                f"(call $reply {guest.text('ok')})"
+            ),
+            graphs={"g": GraphSpec(file.fileno())},
+            memory=256 << 20,
+        )
+    assert client.details["graphs"]["g"]["inputs"] == [{"name": "x", "dtype": 1, "shape": [-1, 2]}]
+    reply = client.run(job())
+    assert [tensor["shape"] for tensor in reply.tensors] == [[1, 2]]
+    assert reply.stages["kernel"] > 0
 
 
 def test_a_worker_ends_with_its_socket() -> None:
