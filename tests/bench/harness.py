@@ -23,6 +23,8 @@ from typing import Any
 
 Measure = Callable[[], float]
 LOWER, HIGHER = "lower", "higher"
+FEWEST = 3
+"""Rounds that always count, however slow the machine is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +90,22 @@ def short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def alternate(subjects: Mapping[str, Measure], *, rounds: int, warmup: int = 1, pause: float = 0.0) -> Series:
+def alternate(
+    subjects: Mapping[str, Measure],
+    *,
+    rounds: int,
+    warmup: int = 1,
+    pause: float = 0.0,
+    seconds: float = 120.0,
+) -> Series:
     """Measures each subject once a round, one after the other, `rounds` times after `warmup` rounds that
-    don't count. `pause` seconds lie between any two, for what a subject leaves running."""
+    don't count; fewer times, but at least FEWEST, once `seconds` have passed. `pause` seconds lie between
+    any two, for what a subject leaves running."""
     values: dict[str, list[float]] = {name: [] for name in subjects}
+    until = time.monotonic() + seconds
     for turn in range(warmup + rounds):
+        if turn >= warmup + FEWEST and time.monotonic() >= until:
+            break
         for name, measure in subjects.items():
             if pause:
                 time.sleep(pause)
@@ -162,9 +175,10 @@ def report(*results: Result) -> None:
     """Prints each result for people, then as JSON; the last one given is the last line."""
     for result in results:
         peer = "" if result.peer is None else f"  peer {short(result.peer):g}"
-        ratio = "" if result.ratio is None else f"  ratio {result.ratio:.2f} ± {result.spread or 0:.2f}"
+        ratio = "" if result.ratio is None else f"  ratio {result.ratio:.2f}"
+        spread = "" if result.spread is None else f" ± {result.spread:.2f}"
         goal = "" if result.goal is None else f"  goal {result.goal_of} {result.goal:g}: {_said(result.met)}"
-        print(f"{result.bench:16} ours {short(result.ours):g}{peer} {result.unit}{ratio}{goal}")
+        print(f"{result.bench:16} ours {short(result.ours):g}{peer} {result.unit}{ratio}{spread}{goal}")
     for result in results:
         print(result.line(), flush=True)
 

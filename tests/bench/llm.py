@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import numpy.typing as npt
 import orjson
-from bench.harness import HIGHER, Result, Series, compare, quick, report, short
+from bench.harness import HIGHER, Result, Series, alternate, compare, quick, report, short, timed
 from bench.peers import llama_cpp
 from bench.support import weights
 from bench.support.paths import BUILD
@@ -39,6 +39,8 @@ without unit and sandbox; what lies between it and `ours` is what the sandbox co
 memory bandwidth on both sides, so it is about equal at best."""
 
 THREADS = 2
+_SECONDS = 75.0
+_MINUTE = 60_000_000_000
 PROMPT, GENERATED = 512, 128
 _UNIT = BUILD / "units" / "llm"
 _SENTENCE = "The river runs past the old mill, and every evening the miller counts the boats. "
@@ -46,27 +48,37 @@ _STORY = "Once upon a time, in a village by the sea, there lived"
 
 
 def run(is_quick: bool) -> list[Result]:
-    prompt, generated, rounds = (64, 16, 1) if is_quick else (PROMPT, GENERATED, 7)
+    prompt, generated, rounds = (64, 16, 1) if is_quick else (PROMPT, GENERATED, 9)
     llama_cpp.ensure()
     model = weights.gguf()
     text = _text_of(prompt)
-    values: dict[str, list[tuple[float, float]]] = {"ours": [], "peer": [], "engine": []}
     with worker("llm", threads=THREADS) as unit, _engine() as engine:
-        _unit_rates(unit, text, generated)
-        _engine_rates(engine, prompt, generated)
-        for _ in range(rounds):
-            values["ours"].append(_unit_rates(unit, text, generated))
-            values["peer"].append(llama_cpp.bench(model, prompt=prompt, generate=generated, threads=THREADS))
-            values["engine"].append(_engine_rates(engine, prompt, generated))
-    prefill = _result("llm-prefill", values, 0, 1.8)
-    decode = _result("llm", values, 1, 1.0)
+        prefills = alternate(
+            {
+                "ours": lambda: _unit_prefill(unit, text),
+                "peer": lambda: llama_cpp.rate(model, prompt=prompt, threads=THREADS),
+                "engine": lambda: _engine_prefill(engine, prompt),
+            },
+            rounds=rounds,
+            seconds=_SECONDS,
+        )
+        decodes = alternate(
+            {
+                "ours": lambda: _unit_decode(unit, generated),
+                "peer": lambda: llama_cpp.rate(model, generate=generated, threads=THREADS),
+                "engine": lambda: _engine_decode(engine, generated),
+            },
+            rounds=rounds,
+            seconds=_SECONDS,
+        )
+    prefill = _result("llm-prefill", prefills, 1.8)
+    decode = _result("llm", decodes, 1.0)
     summary = {name: prefill.fields()[name] for name in ("ours", "peer", "ratio", "spread", "goal", "met")}
     return [prefill, replace(decode, extra={**decode.extra, "prefill": summary})]
 
 
-def _result(bench: str, values: dict[str, list[tuple[float, float]]], which: int, goal: float) -> Result:
-    series = Series({subject: [pair[which] for pair in pairs] for subject, pairs in values.items()})
-    extra = {"measure": ("prefill", "decode")[which], "engine": short(series.median("engine"))}
+def _result(bench: str, series: Series, goal: float) -> Result:
+    extra = {"engine": short(series.median("engine"))}
     return compare(bench, series, unit="tokens/s", better=HIGHER, goal=goal, extra=extra)
 
 
@@ -77,12 +89,16 @@ def _text_of(tokens: int) -> str:
     return tokenizer.decode_bytes(ids).decode()
 
 
-def _unit_rates(unit: UnitWorker, text: str, generated: int) -> tuple[float, float]:
+def _unit_prefill(unit: UnitWorker, text: str) -> float:
     began = time.perf_counter()
     _, ended, usage = _answer(unit, prompt=text, max_tokens=1)
-    prefill = usage["prompt_tokens"] / (ended - began)
+    return usage["prompt_tokens"] / (ended - began)
+
+
+def _unit_decode(unit: UnitWorker, generated: int) -> float:
+    """From the first token on."""
     first, ended, usage = _answer(unit, prompt=_STORY, max_tokens=generated, stream=True)
-    return prefill, (usage["completion_tokens"] - 1) / (ended - first)
+    return (usage["completion_tokens"] - 1) / (ended - first)
 
 
 def _answer(unit: UnitWorker, **options: object) -> tuple[float, float, dict[str, int]]:
@@ -111,19 +127,22 @@ def _engine() -> Iterator[SequenceEngine]:
             yield engine
 
 
-def _engine_rates(engine: SequenceEngine, prompt: int, generated: int) -> tuple[float, float]:
-    token = CancelToken(time.monotonic_ns() + 60_000_000_000)
+def _engine_prefill(engine: SequenceEngine, prompt: int) -> float:
+    token = CancelToken(time.monotonic_ns() + _MINUTE)
     ids: npt.NDArray[np.int64] = np.arange(1000, 1000 + prompt, dtype=np.int64)
     with engine.open(prompt, token, 0) as sequence:
-        began = time.perf_counter()
-        sequence.feed(ids, token)
-        prefill = prompt / (time.perf_counter() - began)
+        return prompt / timed(lambda: sequence.feed(ids, token))
+
+
+def _engine_decode(engine: SequenceEngine, generated: int) -> float:
+    token = CancelToken(time.monotonic_ns() + _MINUTE)
     with engine.open(generated + 1, token, 0) as sequence:
-        sequence.feed(ids[:1], token)
-        began = time.perf_counter()
-        for _ in range(generated):
+        sequence.feed(np.array([1000], np.int64), token)
+
+        def step() -> None:
             sequence.feed(np.array([sequence.logits.argmax()], np.int64), token)
-        return prefill, generated / (time.perf_counter() - began)
+
+        return 1 / timed(step, generated)
 
 
 if __name__ == "__main__":

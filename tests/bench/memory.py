@@ -39,6 +39,7 @@ def run(is_quick: bool) -> Result:
     peer = sum(parts.values()) / _MIB if parts else None
     total = ours.total / _MIB
     extra = {
+        "arena": round(ours.shared / _MIB),
         "resident": round(ours.resident / _MIB),
         "peers": {name: round(nbytes / _MIB) for name, nbytes in parts.items()},
     }

@@ -45,9 +45,9 @@ def ensure() -> Path:
     return programs
 
 
-def bench(model: Path, *, prompt: int, generate: int, threads: int) -> tuple[float, float]:
-    """(prefill, decode) in tokens/s, by llama-bench in a process of its own: one repetition after its own
-    warm-up."""
+def rate(model: Path, *, prompt: int = 0, generate: int = 0, threads: int) -> float:
+    """Tokens/s of a prompt or of an answer of that many tokens, by llama-bench in a process of its own: one
+    repetition after its own warm-up."""
     command = [
         str(ensure() / "llama-bench"),
         *("-m", str(model), "-t", str(threads), "-p", str(prompt), "-n", str(generate)),
@@ -56,8 +56,8 @@ def bench(model: Path, *, prompt: int, generate: int, threads: int) -> tuple[flo
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     if done.returncode:
         raise SystemExit(f"llama-bench failed: {done.stderr.strip().splitlines()[-1:]}")
-    rates = {bool(entry["n_prompt"]): float(entry["avg_ts"]) for entry in json.loads(done.stdout)}
-    return rates[True], rates[False]
+    (entry,) = json.loads(done.stdout)
+    return float(entry["avg_ts"])
 
 
 def environment() -> dict[str, str]:

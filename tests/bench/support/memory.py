@@ -18,9 +18,11 @@ _BLOCK = 512
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Bytes. `total`: private memory, a fair share of files and libraries, and every memfd once, mapped or
-    not; `resident`: the plain sum of what each process has mapped."""
+    not; `shared`: the memfds of that, such as the arena; `resident`: the plain sum of what each process has
+    mapped."""
 
     total: int = 0
+    shared: int = 0
     resident: int = 0
 
 
@@ -44,7 +46,8 @@ def usage(pid: int) -> Usage:
             total += fields["Pss"] - fields["Pss_Shmem"]
             resident += fields["Rss"]
             memfds |= _memfds(each)
-    return Usage(total + sum(memfds.values()), resident)
+    shared = sum(memfds.values())
+    return Usage(total + shared, shared, resident)
 
 
 def _rollup(pid: int) -> str:
@@ -72,7 +75,10 @@ class Peak:
 
     def look(self) -> None:
         now = usage(self._pid)
-        self.highest = Usage(max(self.highest.total, now.total), max(self.highest.resident, now.resident))
+        most = self.highest
+        self.highest = Usage(
+            max(most.total, now.total), max(most.shared, now.shared), max(most.resident, now.resident)
+        )
 
     def watch(self) -> None:
         while not self._ended.wait(_INTERVAL):

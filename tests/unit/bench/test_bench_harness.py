@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from bench.harness import HIGHER, Result, Series, alternate, compare, interquartile_range, report
+from bench.harness import FEWEST, HIGHER, Result, Series, alternate, compare, interquartile_range, report
 
 
 def counter(*values: float) -> Iterator[float]:
@@ -71,3 +71,8 @@ def test_the_last_line_is_one_json_object_with_the_promised_fields(capsys):
     assert {"bench", "ours", "peer", "unit", "ratio", "spread", "goal"} <= found.keys()
     assert (found["bench"], found["ours"], found["peer"], found["ratio"]) == ("decode", 1.235, None, None)
     assert found["note"] == 7
+
+
+def test_rounds_end_early_when_the_time_is_up_but_never_before_the_fewest():
+    series = alternate({"ours": lambda: 1.0}, rounds=1000, warmup=2, seconds=0.0)
+    assert len(series.values["ours"]) == FEWEST
