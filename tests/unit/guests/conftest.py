@@ -19,6 +19,7 @@ import pytest
 from hailmesh.hail.arena import Arena, Lease
 from hailmesh.hail.buffer import Buffer, DType
 from hailmesh.hail.cancel import CancelToken
+from hailmesh.hail.errors import DeviceError
 from hailmesh.kernels.executor import Allocate, TensorSpec, check_tensors
 from hailmesh.kernels.registry import kernel
 from hailmesh.sandboxes.guests import built
@@ -30,6 +31,29 @@ from hailmesh.sandboxes.unit import Graph, Unit
 
 Array = npt.NDArray[Any]
 Compute = Callable[..., "tuple[Array, ...]"]
+
+
+class FakeKernel:
+    """A kernel that gives zeros of the shape `shape_of` tells; remembers its arguments and what it was
+    given."""
+
+    def __init__(self, shape_of: Callable[[dict[str, Any], Array], tuple[int, ...]]) -> None:
+        self.calls: list[tuple[dict[str, Any], Array]] = []
+        self._shape_of = shape_of
+
+    def run(
+        self,
+        args: dict[str, Any],
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer | None],
+        allocate: Allocate,
+        wanted: Sequence[bool],
+        token: CancelToken,
+        level: int,
+    ) -> list[Buffer | None]:
+        (given,) = (buffer.numpy().copy() for buffer in inputs)
+        self.calls.append((args, given))
+        return [allocate(DType.F32, self._shape_of(args, given))]
 
 
 class FakeGraph:
@@ -101,8 +125,8 @@ class Bench:
         self.config: dict[str, Any] = {}
         self.graphs: dict[str, Graph] = {}
         self.memory = 512 << 20
-        self.fake_graph = FakeGraph
-        self._kernels = kernels
+        self.fake_graph, self.fake_kernel = FakeGraph, FakeKernel
+        self.kernels: dict[str, Any] = {name: kernel(name) for name in kernels}
         self._leases: list[Lease] = []
 
     @property
@@ -112,7 +136,7 @@ class Bench:
             self.arena,
             json.dumps(self.config).encode(),
             self.graphs,
-            {name: kernel(name) for name in self._kernels},
+            self.kernels,
             Limits(memory=self.memory),
         )
 
@@ -256,3 +280,179 @@ class Pictures:
 @pytest.fixture
 def pictures() -> Pictures:
     return Pictures()
+
+
+class Scripted:
+    """Models that say what the test wrote, and tokenizers simple enough to be read by eye."""
+
+    class Bytes:
+        """Every byte is a token, and there are a few special ones."""
+
+        def __init__(self, special: tuple[str, ...]) -> None:
+            self.special = special
+            self.vocabulary = 256 + len(special)
+            self.encoded: list[str] = []
+
+        def encode(self, text: str) -> list[int]:
+            self.encoded.append(text)
+            return list(text.encode())
+
+        def token(self, name: str) -> int | None:
+            return 256 + self.special.index(name) if name in self.special else None
+
+        def decode_bytes(self, ids: Sequence[int]) -> bytes:
+            return bytes(token for token in ids if token < 256)
+
+        def show(self, ids: Sequence[int]) -> str:
+            pieces = (
+                bytes([token]) if token < 256 else f"‹{self.special[token - 256]}›".encode() for token in ids
+            )
+            return b"".join(pieces).decode()
+
+    class Words:
+        """Whole words are tokens; decoding drops the space before the first of them."""
+
+        def __init__(self, words: tuple[str, ...], special: tuple[str, ...]) -> None:
+            self._words, self._special = words, special
+            self.vocabulary = len(words) + len(special)
+
+        def encode(self, text: str) -> list[int]:
+            return [self._words.index(text)]
+
+        def token(self, name: str) -> int | None:
+            return len(self._words) + self._special.index(name) if name in self._special else None
+
+        def decode_bytes(self, ids: Sequence[int]) -> bytes:
+            return "".join(self._words[token] for token in ids if token < len(self._words)).lstrip().encode()
+
+    class Model:
+        """A sequence engine whose next token is the script's next, with probability `certainty`; the others
+        share the rest."""
+
+        def __init__(
+            self, script: list[int], vocabulary: int, context: int, bound: tuple[TensorSpec, ...] = ()
+        ) -> None:
+            self.script, self.vocabulary, self.context, self.bound = script, vocabulary, context, bound
+            self.certainty = 0.9
+            self.opened = self.open_now = 0
+            self.fed: list[list[int]] = []
+            self.given: list[dict[str, Array]] = []
+            self.fails_after = 1 << 30
+            self.scripts: list[list[int]] = []
+            """For sequences one after the other; the last one stays."""
+
+        def open(self, max_tokens: int, token: CancelToken, level: int) -> ScriptedSequence:
+            self.opened = max_tokens
+            if self.scripts:
+                self.script = self.scripts.pop(0)
+            self.open_now += 1
+            self.fed.clear()
+            self.given.append({})
+            return ScriptedSequence(self)
+
+
+class ScriptedSequence:
+    def __init__(self, model: Scripted.Model) -> None:
+        self._model = model
+
+    def bind(self, name: str, buffer: Buffer) -> None:
+        self._model.given[-1][name] = buffer.numpy().copy()
+
+    def feed(self, ids: npt.NDArray[np.int64], token: CancelToken) -> None:
+        token.check()
+        self._model.fed.append([int(each) for each in ids])
+        assert sum(map(len, self._model.fed)) <= self._model.opened, "fed more than was asked for"
+        if len(self._model.fed) > self._model.fails_after:
+            raise DeviceError("the device is tired")
+
+    @property
+    def logits(self) -> npt.NDArray[np.float32]:
+        model = self._model
+        rest = (1 - model.certainty) / (model.vocabulary - 1)
+        probabilities = np.full(model.vocabulary, rest, np.float32)
+        probabilities[model.script[min(len(model.fed), len(model.script)) - 1]] = model.certainty
+        return np.log(probabilities)
+
+    def close(self) -> None:
+        self._model.open_now -= 1
+
+
+@pytest.fixture
+def scripted() -> type[Scripted]:
+    return Scripted
+
+
+class Sounds:
+    """Sound files from samples: floats from -1 to 1, [frames] or [frames, channels]."""
+
+    def noise(self, seconds: float, rate: int = 16000, channels: int = 1) -> Array:
+        """Steps of 16 bits, so that every format keeps them."""
+        shape = (int(seconds * rate), channels)[: 2 if channels > 1 else 1]
+        steps = np.random.default_rng(9).integers(-8000, 8000, shape)
+        return (steps / 32768).astype(np.float32)
+
+    def tone(self, hertz: float, seconds: float, rate: int) -> Array:
+        return (0.5 * np.sin(2 * np.pi * hertz * np.arange(int(seconds * rate)) / rate)).astype(np.float32)
+
+    def samples(self, sound: Array, kind: str) -> bytes:
+        """As u8, i16, i24, i32 or f32, little-endian."""
+        if kind == "f32":
+            return sound.astype("<f4").tobytes()
+        bits = int(kind[1:])
+        steps = np.rint(sound.astype(np.float64) * 2 ** (bits - 1)).astype(np.int64)
+        if kind == "u8":
+            return (steps + 128).astype(np.uint8).tobytes()
+        raw = steps.astype("<i8").reshape(-1, 1).view(np.uint8)[:, : bits // 8]
+        return raw.tobytes()
+
+    def wav(
+        self, sound: Array, rate: int = 16000, kind: str = "i16", claim: int | None = None, extra: bytes = b""
+    ) -> bytes:
+        """`claim` bytes of samples in the header instead of what there are; `extra` chunks before them."""
+        channels = 1 if sound.ndim == 1 else sound.shape[1]
+        width = int(kind[1:]) // 8
+        tag = 3 if kind == "f32" else 1
+        head = struct.pack(
+            "<HHIIHH", tag, channels, rate, rate * channels * width, channels * width, 8 * width
+        )
+        data = self.samples(sound, kind)
+        size = len(data) if claim is None else claim
+        chunks = b"fmt " + struct.pack("<I", 16) + head + extra + b"data" + struct.pack("<I", size) + data
+        return b"RIFF" + struct.pack("<I", (4 + len(chunks)) & 0xFFFFFFFF) + b"WAVE" + chunks
+
+    def flac(self, sound: Array, rate: int = 16000, claim: int | None = None) -> bytes:
+        """16 bits, verbatim subframes of up to 4096 frames. RFC 9639. `claim`: frames the header promises."""
+        steps = np.rint(np.atleast_2d(sound.T).T.astype(np.float64) * 32768).astype(">i2")
+        channels, block = steps.shape[1], 4096
+        total = len(steps) if claim is None else claim
+        packed = (rate << 44) | ((channels - 1) << 41) | (15 << 36) | total
+        info = struct.pack(">HH", block, block) + bytes(6) + packed.to_bytes(8, "big") + bytes(16)
+        frames = (
+            _flac_frame(steps[start : start + block], index)
+            for index, start in enumerate(range(0, len(steps), block))
+        )
+        return b"fLaC" + b"\x80" + len(info).to_bytes(3, "big") + info + b"".join(frames)
+
+
+def _flac_frame(steps: Array, index: int) -> bytes:
+    number = bytes([index]) if index < 128 else bytes([0xC0 | index >> 6, 0x80 | index & 0x3F])
+    head = b"\xff\xf8\x70" + bytes([(steps.shape[1] - 1) << 4 | 4 << 1]) + number
+    head += struct.pack(">H", len(steps) - 1)
+    frame = head + bytes([_crc(head, 8, 0x07)])
+    frame += b"".join(b"\x02" + steps[:, channel].tobytes() for channel in range(steps.shape[1]))
+    return frame + _crc(frame, 16, 0x8005).to_bytes(2, "big")
+
+
+def _crc(data: bytes, bits: int, polynomial: int) -> int:
+    value = 0
+    for byte in data:
+        value ^= byte << (bits - 8)
+        for _ in range(8):
+            value = (value << 1) ^ (polynomial if value >> (bits - 1) else 0)
+            value &= (1 << bits) - 1
+    return value
+
+
+@pytest.fixture
+def sounds() -> Sounds:
+    return Sounds()
