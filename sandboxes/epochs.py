@@ -17,6 +17,9 @@ TICK = 0.001
 """Seconds between increments while a guest is overdue: one that asked its token a moment before the
 increment, and set its next epoch a moment after, hears of the following one."""
 
+LINGER = 10.0
+"""Seconds that the thread stays without a guest to watch."""
+
 
 class Epochs:
     """Watches the tokens of guests that run. One thread, which starts with the first of them."""
@@ -26,39 +29,47 @@ class Epochs:
         self._increment = increment
         self._changed = threading.Condition()
         self._running: dict[object, CancelToken] = {}
-        self._wakes_at = 0
+        self._wakes_at = NEVER
         self._thread: threading.Thread | None = None
 
     def watch(self, guest: object, token: CancelToken) -> None:
         """From now on `guest` is interrupted when its token says so. Its own epoch must have been set
         before, or an increment in between is lost."""
-        with self._changed:
-            self._running[guest] = token
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="epochs", daemon=True)
-                self._thread.start()
-            elif token.deadline_ns < self._wakes_at:
-                self._changed.notify()
+        self._running[guest] = token
+        # Most guests end before the deadline that the thread sleeps until, and take no lock at all.
+        if token.deadline_ns < self._wakes_at:
+            self._wake()
 
     def unwatch(self, guest: object) -> None:
-        with self._changed:
-            self._running.pop(guest, None)
+        self._running.pop(guest, None)
 
     def poke(self) -> None:
         """A token was cancelled."""
+        self._wake()
+
+    def _wake(self) -> None:
         with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="epochs", daemon=True)
+                self._thread.start()
             self._changed.notify()
 
     def _loop(self) -> None:
-        while True:
-            with self._changed:
+        with self._changed:
+            while True:
+                # Before it looks: whoever comes while it looks must wake it.
+                self._wakes_at = NEVER
                 now = time.monotonic_ns()
-                if any(token.cancelled or token.deadline_ns <= now for token in self._running.values()):
+                tokens = list(self._running.values())
+                if any(token.cancelled or token.deadline_ns <= now for token in tokens):
                     self._increment()
-                    self._wakes_at = 0
                     self._changed.wait(TICK)
                     continue
-                # Guests that end in time cost no wake-up: it sleeps on until the deadline it was told first.
-                self._wakes_at = min((token.deadline_ns for token in self._running.values()), default=NEVER)
-                idle = self._wakes_at == NEVER
-                self._changed.wait(None if idle else min((self._wakes_at - now) / 1e9, threading.TIMEOUT_MAX))
+                if not tokens:
+                    self._changed.wait(LINGER)
+                    if not self._running:
+                        self._thread = None
+                        return
+                    continue
+                self._wakes_at = min(token.deadline_ns for token in tokens)
+                self._changed.wait(min((self._wakes_at - now) / 1e9, threading.TIMEOUT_MAX))

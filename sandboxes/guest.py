@@ -49,11 +49,6 @@ class Memory:
         self.write(pointer, data[:capacity] if capacity < len(data) else data)
         return len(data)
 
-    def pack(self, layout: struct.Struct, pointer: int, *values: int) -> None:
-        """Writes a C struct."""
-        self.check(pointer, layout.size)
-        layout.pack_into(self.view, pointer, *values)
-
     def text(self, pointer: int, nbytes: int, most: int) -> str:
         """UTF-8 of at most `most` bytes; E2BIG, EILSEQ."""
         if nbytes > most:

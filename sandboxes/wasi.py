@@ -42,14 +42,14 @@ def nothing(context: Context, pointers: int, buffer: int) -> int:
 
 
 def clock_res_get(context: Context, clock: int, resolution: int) -> int:
-    context.memory.pack(_U64, resolution, _resolution(clock))
+    context.memory.write(resolution, _U64.pack(_resolution(clock)))
     return 0
 
 
 def clock_time_get(context: Context, clock: int, precision: int, result: int) -> int:
     resolution = _resolution(clock)
     now = time.monotonic_ns() if clock == _MONOTONIC else time.time_ns()
-    context.memory.pack(_U64, result, now // resolution * resolution)
+    context.memory.write(result, _U64.pack(now // resolution * resolution))
     return 0
 
 
@@ -80,7 +80,7 @@ def fd_write(context: Context, fd: int, pieces: int, count: int, written: int) -
         if not context.run.logs.full:
             room = context.unit.limits.log_bytes + 1
             context.run.logs.stream(level, context.memory.read(pointer, min(nbytes, room)))
-    context.memory.pack(_U32, written, total & 0xFFFFFFFF)
+    context.memory.write(written, _U32.pack(total & 0xFFFFFFFF))
     return 0
 
 
@@ -88,7 +88,7 @@ def fd_fdstat_get(context: Context, fd: int, result: int) -> int:
     """Standard output and error look like a terminal, so that C libraries write line by line."""
     if fd not in _STREAMS:
         raise _no_file(fd)
-    context.memory.pack(_FDSTAT, result, _CHARACTER_DEVICE, _APPEND, _RIGHT_TO_WRITE, 0)
+    context.memory.write(result, _FDSTAT.pack(_CHARACTER_DEVICE, _APPEND, _RIGHT_TO_WRITE, 0))
     return 0
 
 

@@ -39,11 +39,16 @@ class NodeSink:
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
 
+    def _tell(self, header: dict[str, Any], payload: bytes = b"") -> None:
+        # A node that has gone needs no answer: whoever hears it sees that too, and ends the process.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._frames.send(header, payload)
+
     def chunk(self, run: Run, data: bytes) -> None:
-        self._frames.send({"ev": "chunk", "id": run.job.id}, data)
+        self._tell({"ev": "chunk", "id": run.job.id}, data)
 
     def log(self, run: Run, level: int, line: str) -> None:
-        self._frames.send({"ev": "log", "id": run.job.id, "level": level}, line.encode())
+        self._tell({"ev": "log", "id": run.job.id, "level": level}, line.encode())
 
     def replied(self, run: Run) -> None:
         tensors = [
@@ -57,7 +62,7 @@ class NodeSink:
             for name, tensor in run.reply_tensors.items()
         ]
         header = {"ev": "reply", "id": run.job.id, "tensors": tensors, "stages": run.stages.wire()}
-        self._frames.send(header, run.reply or b"")
+        self._tell(header, run.reply or b"")
 
     def failed(self, run: Run, error: MeshError) -> None:
         header: dict[str, Any] = {
@@ -69,7 +74,7 @@ class NodeSink:
         }
         if isinstance(error, Overloaded):
             header["retry_after"] = error.retry_after
-        self._frames.send(header)
+        self._tell(header)
 
 
 class Worker:

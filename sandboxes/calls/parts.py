@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from hailmesh.hail.buffer import DType
+from hailmesh.sandboxes.calls.tensors import MAX_RANK
 from hailmesh.sandboxes.context import Context
 from hailmesh.sandboxes.errno import CallError, Errno
 from hailmesh.sandboxes.handles import Tensor
@@ -59,6 +60,8 @@ def part_tensor(context: Context, index: int) -> int:
     part = entry.part
     if not entry.ended:
         raise CallError(Errno.EBUSY, f"part {part.name!r} is still growing; wait for its end first")
+    if part.shape is not None and len(part.shape) > MAX_RANK:
+        raise CallError(Errno.EINVAL, f"part {part.name!r} has more than {MAX_RANK} dimensions")
     if part.dtype is None or part.shape is None:
         view = context.unit.arena.view(part.offset, entry.size, DType.U8, (entry.size,))
     else:

@@ -33,7 +33,7 @@ def tensor_info(context: Context, handle: int, info: int) -> int:
     buffer = context.handles.get(handle, Tensor).buffer
     shape = buffer.shape
     dims = (*shape, *_NO_DIMS[len(shape) :])
-    context.memory.pack(_INFO, info, buffer.dtype, len(shape), buffer.nbytes, *dims)
+    context.memory.write(info, _INFO.pack(buffer.dtype, len(shape), buffer.nbytes, *dims))
     return 0
 
 

@@ -143,6 +143,21 @@ def test_many_spinning_guests_all_end(box: Any, guest: Any) -> None:
     assert ends == [DeadlineExceeded] * 30
 
 
+def test_guests_are_interrupted_after_a_time_without_any(
+    box: Any, guest: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that watches them ends when it has none, and comes back."""
+    monkeypatch.setattr("hailmesh.sandboxes.epochs.LINGER", 0.01)
+    module = LinkedModule(guest.wasm(SPIN))
+    for _ in range(3):
+        with pytest.raises(DeadlineExceeded):
+            box.handle(module, seconds=0.02)
+        end = time.monotonic() + 30
+        while module.epochs._thread is not None:
+            assert time.monotonic() < end
+            threading.Event().wait(0.005)
+
+
 def test_a_deadline_ends_initialisation_too(box: Any, guest: Any) -> None:
     module = guest.wasm("(i32.const 0)", initialize="(loop $forever (br $forever))")
     with pytest.raises(DeadlineExceeded):
