@@ -43,7 +43,8 @@ def _rebuild_tensor(
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if min((offset, *size, *stride)) < 0 or (0 not in size and last >= storage.size):
         raise ImageError("a tensor in the .pth file reaches past its storage")
-    steps = [step * storage.itemsize for step in stride]
+    # By the storage's own stride: that of a placeholder is 0, all its elements are one.
+    steps = [step * storage.strides[0] for step in stride]
     view: Array = np.lib.stride_tricks.as_strided(storage[offset:], size, steps)
     copy: Array = view.copy()
     return copy

@@ -167,3 +167,12 @@ def test_an_archive_without_an_index_is_refused(tmp_path: Path) -> None:
 def test_a_pickle_of_something_else_is_refused(value: Any, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="no plain mapping"):
         load(legacy(value), tmp_path)
+
+
+def test_a_placeholder_is_read_within_its_one_element() -> None:
+    """On the first pass a storage is one element that stands for all; a view by the element size would read
+    memory that isn't its own."""
+    memory = np.arange(64, dtype=np.float32)
+    placeholder = np.broadcast_to(memory[:1].reshape(()), (32,))
+    rebuilt = pth._rebuild_tensor(placeholder, 0, (4, 8), (8, 1))
+    np.testing.assert_array_equal(rebuilt, np.zeros((4, 8), np.float32))
