@@ -29,7 +29,8 @@ check: images    ## start the node, run the three reference requests over HTTP, 
 
 setup: $(BUILD)/.setup  ## the virtual environment with what the node and the image builder need
 
-images: $(BUILD)/.images  ## guests, reference units and their modality images in the local store
+images:          ## guests, reference units and their modality images in the local store
+	@$(MAKE) --no-print-directory -j2 $(BUILD)/.images
 
 test: $(BUILD)/.dev images  ## all tests
 	$(BIN)/python -m pytest
