@@ -58,7 +58,7 @@ bench-%: $(BUILD)/.dev images
 	@$(BIN)/python tests/bench/$(subst -,_,$*).py
 
 clean:           ## remove what was built; downloads and the environment stay
-	rm -rf $(BUILD)/units $(BUILD)/node $(BUILD)/.images $(BUILD)/.guests sandboxes/guests/built
+	rm -rf $(BUILD)/units $(BUILD)/node $(BUILD)/.images $(BUILD)/.guests sandboxes/guests/modules
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""Where the built generic guests lie: the folder `built` beside this file, which also travels in wheels."""
+"""Where the built generic guests lie: the folder `modules` beside this file, which also travels in wheels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hailmesh.hail.errors import NotFound
 
-FOLDER = Path(__file__).resolve().parent / "built"
+FOLDER = Path(__file__).resolve().parent / "modules"
 NAMES = ("vision", "llm", "asr")
 
 

@@ -1,4 +1,4 @@
-"""Settings come from a file, then the environment, then the command line; what is unknown or wrong is said."""
+"""Settings come from a file, then the environment, then the command line; what is wrong is said."""
 
 from pathlib import Path
 
