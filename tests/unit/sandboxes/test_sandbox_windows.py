@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hailmesh.hail.errors import UnitFault
+from hailmesh.sandboxes import capi
 from hailmesh.sandboxes.instance import Instance
 from hailmesh.sandboxes.module import LinkedModule
 
@@ -63,34 +64,28 @@ def test_windows_are_put_back_before_the_memory_is_handed_on(box: Any, guest: An
             "(i32.store (i32.const 8192) (call $part_map (i32.const 0)))"
             f"(i32.store (i32.const 8196) (call $tensor_new (i32.const 3) (i32.const 1) {guest.ints(65536)}))"
             "(i32.store (i32.const 8200) (call $tensor_map (i32.load (i32.const 8196)) (i32.const 1)))"
+            "(memory.fill (i32.load (i32.const 8200)) (i32.const 0x55) (i32.const 65536))"
             "(call $reply (i32.const 8192) (i32.const 12))"
         )
     )
-    seen = {}
+    seen: list[bytes] = []
 
-    class Watched(Instance):
-        def close(self) -> None:
-            if self._store is not None and "windows" not in seen:
-                memory = self._context.memory
-                seen["base"] = memory.base
-                delete = self._api.store_delete
+    class Watching:
+        """wasmtime's functions, but a look at the windows comes before the store goes."""
 
-                class Api:
-                    def __getattr__(self, name: str) -> Any:
-                        return getattr(api, name)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(capi.api(), name)
 
-                    def store_delete(self, store: int) -> None:
-                        pointer = struct.unpack("<iii", memory.read(8192, 12))
-                        seen["windows"] = [memory.read(address, 65536) for address in pointer[::2]]
-                        delete(store)
+        def store_delete(self, store: int) -> None:
+            memory = instance._context.memory
+            part_window, _, tensor_window = struct.unpack("<iii", memory.read(8192, 12))
+            seen.extend(memory.read(window, 65536) for window in (part_window, tensor_window))
+            capi.api().store_delete(store)
 
-                api, self._api = self._api, Api()
-            super().close()
-
-    run = box.new_run(box.job(part))
-    with Watched(box.unit, module) as instance:
-        instance.handle(run)
-    assert seen["windows"] == [bytes(65536), bytes(65536)]
+    with Instance(box.unit, module) as instance:
+        instance._api = Watching()  # type: ignore[assignment]
+        instance.handle(box.new_run(box.job(part)))
+    assert seen == [bytes(65536), bytes(65536)]
 
 
 def test_the_next_tenant_of_the_same_addresses_sees_zeros(box: Any, guest: Any) -> None:
