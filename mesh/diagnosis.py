@@ -143,9 +143,9 @@ def _token(config: Config) -> Finding:
 
 
 def _guests(_: Config) -> Finding:
-    from hailmesh.sandboxes.guests import built
+    from hailmesh.sandboxes.guests.built import NAMES, path
 
-    missing = [name for name in built.NAMES if not built.path(name).exists()]
+    missing = [name for name in NAMES if not path(name).exists()]
     if missing:
         return Finding(
             "generic guests",
@@ -153,7 +153,7 @@ def _guests(_: Config) -> Finding:
             f"{', '.join(missing)} not built",
             "python -m hailmesh.sandboxes.guests.build; plugged images don't need them",
         )
-    return Finding("generic guests", "ok", ", ".join(built.NAMES))
+    return Finding("generic guests", "ok", ", ".join(NAMES))
 
 
 def _store(config: Config) -> Finding:
