@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import socket
 import sys
@@ -49,11 +50,9 @@ async def serve(config: Config, started: Started) -> int:
         node = wiring.build(config, stack)
         try:
             restoring = asyncio.ensure_future(node.restore())
-            await asyncio.sleep(0)
-            # Imported only now: the workers load while this process reads the HTTP stack.
-            from hailmesh.mesh.http import make_server
-
-            server = make_server(node, config, admin_token(config.state), port)
+            # Imported only now, and beside the event loop: the workers start and load meanwhile.
+            http = await asyncio.to_thread(importlib.import_module, "hailmesh.mesh.http")
+            server: Server = http.make_server(node, config, admin_token(config.state), port)
             serving = asyncio.ensure_future(server.serve(sockets=[listener]))
             starting = asyncio.ensure_future(
                 _start(node, restoring, server.up, f"http://{_shown(config.host)}:{port}", started)
