@@ -19,8 +19,9 @@ from hailmesh.kernels.schedule import LARGE_CHUNK, SMALL_CHUNK, Ready, Step, Ste
 from hailmesh.kernels.sequence_handle import Sequence, Work
 from hailmesh.kernels.slots import Slots
 
-_PATIENCE = 0.2
-"""How much of the last step's time the next one waits at most for sequences that were in the last ones."""
+_PATIENCE, _MOST_PATIENCE = 0.2, 0.010
+"""How long a step waits for sequences that were in the last ones: this share of what a token took last, and
+never more seconds than that. A batched token costs a fraction of a single one, so a short wait pays."""
 _RECENT = 8
 """Steps since its last one in which a sequence still counts as decoding."""
 _WORTH_MOVING = 8
@@ -67,13 +68,18 @@ class Board:
         )
 
     def awaited(self) -> list[Sequence]:
-        """Sequences that took part in one of the last two steps, and whose next token is likely to come."""
-        if not self._batched:
+        """Sequences that took part in one of the last two steps, and whose next token is likely to come; only
+        those that are as urgent as the most urgent one that waits."""
+        if not self._batched or not self.pending:
             return []
+        level = max(each.level for each in self.pending)
         return [
             each
             for each in self._slots.seated.values()
-            if each not in self.pending and not each.late and self._counted - each.last_step < 2
+            if each not in self.pending
+            and not each.late
+            and each.level >= level
+            and self._counted - each.last_step < 2
         ]
 
     def shed(self) -> None:
@@ -121,7 +127,8 @@ class Board:
         self._chunks += step.chunk > 1
         self._tokens += len(step.slots) * step.chunk
         self._riders += step.width - len(step.slots)
-        self.patience = _PATIENCE * took
+        if step.chunk == 1:
+            self.patience = min(_PATIENCE * took, _MOST_PATIENCE)
         self._after_chunk = step.chunk > 1
         if error is None and step.chunk == 1:
             self._cost.observe(step.width, took)

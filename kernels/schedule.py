@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SMALL_CHUNK = 8
-LARGE_CHUNK = 128
+LARGE_CHUNK = 64
 _DECAY = 0.95
 
 
