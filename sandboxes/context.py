@@ -42,7 +42,7 @@ class Context:
         self.deadline_ns: int
         self.memory: Memory
         self.windows: Windows
-        self._reserve: Callable[[int], int]
+        self._reserve: Callable[[int], int] | None = None
         self._idle: list[tuple[int, int]] = []
         """Space (bytes, address) that the guest reserved for parts of earlier runs."""
 
@@ -51,6 +51,12 @@ class Context:
         self.memory = memory
         self.windows = Windows(self.unit.arena.fd, base=memory.base, limit=lambda: memory.size)
         self._reserve = reserve
+
+    def detach(self) -> None:
+        """The instance ends: its windows are unmapped, and it is let go. Idempotent."""
+        if self._reserve is not None:
+            self.windows.restore_all()
+            self._reserve = None
 
     def begin(self, run: Run) -> None:
         """The calls that follow are this run's."""
@@ -109,6 +115,7 @@ class Context:
         return 0
 
     def _reserved(self, nbytes: int) -> int:
+        assert self._reserve is not None, "guests call the host while they live"
         left, self.calls_left, self.reserving = self.calls_left, 0, True
         try:
             pointer = self._reserve(nbytes)

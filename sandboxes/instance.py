@@ -41,7 +41,8 @@ class Instance:
         """Whether the guest was stopped in the middle of something, so that it can't go on."""
         self._context = Context(unit)
         self._trap = capi.Pointer()
-        self._raw = (ctypes.c_uint32 * capi.RAW_WORDS)()
+        self._raw = (ctypes.c_int32 * capi.RAW_WORDS)()
+        self._raw_at, self._trap_at = ctypes.addressof(self._raw), ctypes.addressof(self._trap)
         self._store: int | None = self._api.store_new(module.engine_pointer, None, None)
         self._pointer = self._api.store_context(self._store)
         try:
@@ -60,7 +61,7 @@ class Instance:
             self._module.pre_pointer,
             self._pointer,
             ctypes.addressof(self._instance),
-            ctypes.addressof(self._trap),
+            self._trap_at,
         )
         if error or self._trap.value:
             raise UnitFault(f"unit {self.unit.name} can't be instantiated: {self._what_happened(error)}")
@@ -114,8 +115,12 @@ class Instance:
         current.context = self._context
         # The epoch first: an increment between the two would be lost.
         self._api.set_epoch_deadline(self._pointer, 1)
-        self._module.epochs.watch(self, run.token)
-        self._forget = run.token.on_cancel(self._module.epochs.poke)
+        epochs = self._module.epochs
+        epochs.watch(self, run.token)
+        run.interrupt = epochs.poke
+        if run.token.cancelled:
+            # By somebody who saw nothing to interrupt yet.
+            epochs.poke()
 
     def _begin(self) -> None:
         if not self._initialized:
@@ -126,8 +131,8 @@ class Instance:
         """What the run had of the node's goes back, so that nothing touches it any more."""
         context, run = self._context, self._context.run
         self._module.epochs.unwatch(self)
-        self._forget()
-        run.logs.flush()
+        run.interrupt = None
+        run.log(run.logs.rest())
         for entry in run.inputs:
             if entry.window:
                 context.take_back(entry.view, entry.window)
@@ -153,9 +158,9 @@ class Instance:
         error = self._api.call(
             self._pointer,
             _value(function),
-            ctypes.addressof(self._raw),
+            self._raw_at,
             1,
-            ctypes.addressof(self._trap),
+            self._trap_at,
         )
         if error or self._trap.value:
             self.broken = True
@@ -164,7 +169,7 @@ class Instance:
             if fatal is not None:
                 raise fatal
             raise UnitFault(f"unit {self.unit.name} {what}{self._about_memory()}")
-        return ctypes.c_int32(self._raw[0]).value
+        return self._raw[0]
 
     def _reserved(self, nbytes: int) -> int:
         """The guest's mesh_reserve, from inside a host call."""
@@ -206,8 +211,7 @@ class Instance:
         one in it shows the arena to its next owner. Idempotent."""
         if self._store is None:
             return
-        if hasattr(self._context, "windows"):
-            self._context.windows.restore_all()
+        self._context.detach()
         self._api.store_delete(self._store)
         self._store = None
         self.give_back()

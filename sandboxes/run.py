@@ -12,7 +12,7 @@ from hailmesh.hail.buffer import Buffer
 from hailmesh.hail.cancel import CancelToken
 from hailmesh.hail.errors import MeshError
 from hailmesh.sandboxes.handles import Tensor
-from hailmesh.sandboxes.logs import Logs
+from hailmesh.sandboxes.logs import Line, Logs
 from hailmesh.sandboxes.protocol import Job, Part, Stages
 
 EMIT_WINDOW = 256 << 10
@@ -57,12 +57,13 @@ class Run:
         """Of the host call that failed last."""
         self.fatal: MeshError | None = None
         """Why the guest was stopped, once it was."""
-        self.logs = Logs(lambda level, line: sink.log(self, level, line), log_bytes)
+        self.logs = Logs(log_bytes)
+        self.interrupt: Callable[[], None] | None = None
+        """Makes the guest look at the token, while it runs."""
         self._sink = sink
         self._drawn = 0
         self._unread = 0
         self._changed = threading.Condition()
-        self.token.on_cancel(self._wake)
 
     def grow(self, part: int, size: int, ended: bool) -> None:
         """A streamed part has grown to `size` bytes, and perhaps ended there. Nonsense is ignored."""
@@ -104,11 +105,17 @@ class Run:
         self.reply_tensors.clear()
 
     def cancel(self) -> None:
+        """The run ends with Cancelled soon, whatever it is doing."""
         self.token.cancel()
-
-    def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
+        interrupt = self.interrupt
+        if interrupt is not None:
+            interrupt()
+
+    def log(self, lines: list[Line]) -> None:
+        for level, text in lines:
+            self._sink.log(self, level, text)
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         with self._changed:

@@ -79,7 +79,8 @@ def fd_write(context: Context, fd: int, pieces: int, count: int, written: int) -
         total += nbytes
         if not context.run.logs.full:
             room = context.unit.limits.log_bytes + 1
-            context.run.logs.stream(level, context.memory.read(pointer, min(nbytes, room)))
+            piece = context.memory.read(pointer, min(nbytes, room))
+            context.run.log(context.run.logs.output(level, piece))
     context.memory.write(written, _U32.pack(total & 0xFFFFFFFF))
     return 0
 

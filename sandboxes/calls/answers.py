@@ -65,7 +65,7 @@ def deadline_us(context: Context) -> int:
 def log(context: Context, level: int, text: int, length: int) -> int:
     if level > LAST_LEVEL:
         raise CallError(Errno.EINVAL, f"a log level is 0 to {LAST_LEVEL}, not {level}")
-    logs = context.run.logs
-    if not logs.full:
-        logs.line(level, context.memory.read(text, min(length, MAX_LINE)))
+    run = context.run
+    if not run.logs.full:
+        run.log(run.logs.entry(level, context.memory.read(text, min(length, MAX_LINE))))
     return 0
