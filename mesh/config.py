@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import os
 import re
@@ -55,7 +54,8 @@ class Config:
 
     Sizes are strings as `parse_size` reads them. `device`: an adapter's name, or `auto`. `lanes`: `wide` lets
     every unit use all cores, `partitioned` keeps some for urgent units alone. `threads`: per executor, 0 for
-    what the lane has. `drain`: seconds that running requests get when a version goes.
+    what the lane has. `spin`: the threads of a wide lane wait for one another busily, which is faster for one
+    unit alone and slower for several side by side. `drain`: seconds that running requests get when a version goes.
     """
 
     state: Path = field(default_factory=default_state)
@@ -66,6 +66,7 @@ class Config:
     device: str = "auto"
     lanes: str = "wide"
     threads: int = 0
+    spin: bool = False
     queue: int = 64
     api_keys: tuple[str, ...] = ()
     drain: float = 30.0
@@ -145,6 +146,8 @@ def _convert(key: str, value: Any) -> Any:
         if isinstance(kind, types.GenericAlias):
             items = value.split(",") if isinstance(value, str) else value
             return tuple(str(item).strip() for item in items if str(item).strip())
+        if kind is bool:
+            return _flag(value)
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise TypeError
         return kind(value)
@@ -152,6 +155,10 @@ def _convert(key: str, value: Any) -> Any:
         raise UsageError(f"{key}: expected {getattr(kind, '__name__', kind)}, found {value!r}") from None
 
 
-def keys() -> tuple[str, ...]:
-    """The names of all settings."""
-    return tuple(entry.name for entry in dataclasses.fields(Config))
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if str(value).lower() not in words:
+        raise ValueError
+    return words[str(value).lower()]

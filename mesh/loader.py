@@ -151,6 +151,7 @@ class Loader:
             cores=lane.cores,
             wide=lane.wide,
             threads=self._config.threads or image.threads or lane.threads,
+            spin=self._config.spin and lane.wide,
             session_lived=image.session_lived,
         )
 

@@ -56,6 +56,7 @@ def _graph(name: str, graph: GraphSpec, spec: LoadSpec, arena: Arena, lane: Mete
             context=graph.context,
             slots=graph.slots,
             threads=spec.threads,
+            spin=spec.spin,
             lane=lane,
             arena=arena,
             name=name,
@@ -67,7 +68,9 @@ def _graph(name: str, graph: GraphSpec, spec: LoadSpec, arena: Arena, lane: Mete
         raise ImageError(f"graph {name!r} is of kind {graph.kind!r}; there are graph and sequence")
     from hailmesh.kernels.onnx import OnnxExecutor
 
-    return Graph(name, executor=OnnxExecutor(graph.fd, threads=spec.threads, lane=lane, name=name))
+    return Graph(
+        name, executor=OnnxExecutor(graph.fd, threads=spec.threads, spin=spec.spin, lane=lane, name=name)
+    )
 
 
 def _descriptors(spec: LoadSpec) -> set[int]:

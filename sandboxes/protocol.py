@@ -85,6 +85,7 @@ class LoadSpec:
     cores: tuple[int, ...] = ()
     wide: bool = True
     threads: int = 1
+    spin: bool = False
     session_lived: bool = False
     memory: int = 0
 

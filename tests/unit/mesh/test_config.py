@@ -23,6 +23,11 @@ def test_lists_are_split_at_commas_in_the_environment():
     assert load(None, {"HAILMESH_API_KEYS": "one, two"}).api_keys == ("one", "two")
 
 
+@pytest.mark.parametrize(("text", "value"), [("1", True), ("True", True), ("no", False), (False, False)])
+def test_a_switch_takes_the_usual_words(text, value):
+    assert load(None, {"HAILMESH_SPIN": text}).spin is value
+
+
 def test_variables_of_the_command_line_are_no_settings():
     assert load(None, {"HAILMESH_URL": "http://elsewhere", "HAILMESH_TOKEN": "x"}).port == 8080
 
@@ -34,6 +39,7 @@ def test_variables_of_the_command_line_are_no_settings():
         ({"port": "many"}, "port: expected int"),
         ({"port": 70000}, "port: expected 0 to 65535"),
         ({"lanes": "narrow"}, "lanes: expected one of wide, partitioned"),
+        ({"spin": "perhaps"}, "spin: expected bool, found 'perhaps'"),
         ({"queue": 0}, "queue: expected at least 1"),
         ({"arena": "lots"}, "'lots' is not a size"),
         ({"max_body": "10%"}, "a percentage has no meaning here"),
