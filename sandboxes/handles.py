@@ -43,6 +43,8 @@ class Handles:
 
     def of(self, kind: type[T]) -> Iterator[tuple[int, T]]:
         """All living ones of a kind; may be removed meanwhile."""
+        if not self._entries:
+            return iter(())
         return ((handle, entry) for handle, entry in list(self._entries.items()) if isinstance(entry, kind))
 
     def count(self, kind: type) -> int:
