@@ -16,7 +16,7 @@ from hailmesh.hail.errors import DeadlineExceeded, MeshError
 from hailmesh.kernels.kv import KeyValues
 from hailmesh.kernels.report import EngineReport
 from hailmesh.kernels.schedule import LARGE_CHUNK, SMALL_CHUNK, Ready, Step, StepCost, choose
-from hailmesh.kernels.sequence_handle import Sequence, Work
+from hailmesh.kernels.seat import Seat, Work
 from hailmesh.kernels.slots import Slots
 
 _PATIENCE, _MOST_PATIENCE = 0.2, 0.010
@@ -34,7 +34,7 @@ class Batch:
     when it is one token each; else `chunk` tokens go to the single member."""
 
     step: Step
-    members: tuple[Sequence, ...]
+    members: tuple[Seat, ...]
     works: tuple[Work, ...]
     rows: tuple[tuple[int, int], ...] = ()
 
@@ -43,7 +43,7 @@ class Board:
     """`chunk`: tokens of a prompt per step, None to decide by who else is there."""
 
     def __init__(self, slots: Slots, kv: KeyValues, context: int, chunk: int | None, batched: bool) -> None:
-        self.pending: dict[Sequence, Work] = {}
+        self.pending: dict[Seat, Work] = {}
         self.patience = 0.0
         self._slots = slots
         self._kv = kv
@@ -67,7 +67,7 @@ class Board:
             queued=self._slots.queued,
         )
 
-    def awaited(self) -> list[Sequence]:
+    def awaited(self) -> list[Seat]:
         """Sequences that took part in one of the last two steps, and whose next token is likely to come; only
         those that are as urgent as the most urgent one that waits."""
         if not self._batched or not self.pending:
@@ -84,18 +84,18 @@ class Board:
 
     def shed(self) -> None:
         """Ends all work whose request has ended."""
-        for sequence in list(self.pending):
-            self.end_if_over(sequence)
+        for seat in list(self.pending):
+            self.end_if_over(seat)
 
-    def end_if_over(self, sequence: Sequence) -> None:
+    def end_if_over(self, seat: Seat) -> None:
         """Ends the work of this sequence if its request has ended."""
-        error = _over(self.pending[sequence].token)
+        error = _over(self.pending[seat].token)
         if error is not None:
-            self.end(sequence, error)
+            self.end(seat, error)
 
-    def end(self, sequence: Sequence, error: MeshError | None = None) -> None:
+    def end(self, seat: Seat, error: MeshError | None = None) -> None:
         """Nothing more happens for the work of this sequence."""
-        self.pending.pop(sequence).finish(error)
+        self.pending.pop(seat).finish(error)
 
     def begin(self) -> Batch | None:
         """The next step, its members marked as running; None when nobody waits."""
@@ -125,7 +125,7 @@ class Board:
         step = batch.step
         self._counted += 1
         self._chunks += step.chunk > 1
-        self._tokens += len(step.slots) * step.chunk
+        self._tokens += len(step.slots) * step.chunk if error is None else 0
         self._riders += step.width - len(step.slots)
         if step.chunk == 1:
             self.patience = min(_PATIENCE * took, _MOST_PATIENCE)
@@ -164,15 +164,15 @@ class Board:
             for each in self._slots.seated.values()
         )
 
-    def _rows(self, step: Step, members: tuple[Sequence, ...]) -> tuple[tuple[int, int], ...]:
+    def _rows(self, step: Step, members: tuple[Seat, ...]) -> tuple[tuple[int, int], ...]:
         rows = []
         for slot in range(step.first, step.first + step.width):
-            sequence = self._slots.seated.get(slot)
-            if sequence in members:
-                rows.append((int(self.pending[sequence].ids[0]), sequence.length))
+            seat = self._slots.seated.get(slot)
+            if seat in members:
+                rows.append((int(self.pending[seat].ids[0]), seat.length))
             else:
                 # A full sequence gets no more tokens, so its last row may be spoilt.
-                rows.append((0, min(sequence.length, self._context - 1) if sequence else 0))
+                rows.append((0, min(seat.length, self._context - 1) if seat else 0))
         return tuple(rows)
 
 

@@ -13,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
+
 from hailmesh.hail.arena import Arena
 from hailmesh.hail.cancel import CancelToken
 from hailmesh.hail.errors import Cancelled, DeadlineExceeded, DeviceError, MeshError, UsageError
@@ -23,7 +25,8 @@ from hailmesh.kernels.kv import KeyValues
 from hailmesh.kernels.onnx import open_session
 from hailmesh.kernels.report import EngineReport
 from hailmesh.kernels.schedule import LARGE_CHUNK
-from hailmesh.kernels.sequence_handle import Sequence, Work
+from hailmesh.kernels.seat import Seat, Work
+from hailmesh.kernels.sequence_handle import Sequence
 from hailmesh.kernels.slots import Slots
 from hailmesh.kernels.steps import Steps
 
@@ -83,10 +86,11 @@ class SequenceEngine:
         if max_tokens < 1:
             raise UsageError(f"max_tokens is at least 1, not {max_tokens}")
         slot = self._slots.take(token, level)
-        sequence = Sequence(self, slot, min(max_tokens, self.context), level)
+        logits = np.zeros(self.vocabulary, np.float32)
+        seat = Seat(slot, min(max_tokens, self.context), level, logits)
         with self._lock:
-            self._slots.seated[slot] = sequence
-        return sequence
+            self._slots.seated[slot] = seat
+        return Sequence(self, seat)
 
     def report(self) -> EngineReport:
         """What it has done so far, and how things stand."""
@@ -99,9 +103,9 @@ class SequenceEngine:
         with self._lock:
             self._closing = True
             self._slots.close()
-            for sequence, work in list(self._board.pending.items()):
+            for seat, work in list(self._board.pending.items()):
                 if not work.running:
-                    self._board.end(sequence, Cancelled("the engine was closed"))
+                    self._board.end(seat, Cancelled("the engine was closed"))
             self._nudge()
             while self._led:
                 self._changed.wait()
@@ -113,17 +117,17 @@ class SequenceEngine:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def compute(self, sequence: Sequence, work: Work) -> None:
+    def compute(self, seat: Seat, work: Work) -> None:
         """For `Sequence.feed`."""
         with self._lock:
-            if not sequence.open or self._closing:
+            if not seat.open or self._closing:
                 raise UsageError("the sequence is closed; open a new one")
-            if sequence.work is not None:
+            if seat.work is not None:
                 raise UsageError("the sequence is being fed by another thread")
-            sequence.work = self._board.pending[sequence] = work
-            sequence.late = False
+            seat.work = self._board.pending[seat] = work
+            seat.late = False
             if self._led:
-                self._join(sequence.level)
+                self._join(seat.level)
             else:
                 self._led = work.leads = True
         forget = work.token.on_cancel(lambda: self._interrupt(work))
@@ -132,29 +136,29 @@ class SequenceEngine:
                 if work.leads:
                     self._lead(work)
                 else:
-                    self._follow(sequence, work)
+                    self._follow(seat, work)
         finally:
             forget()
             with self._lock:
-                sequence.work = None
+                seat.work = None
                 if work.leads:
                     self._pass_on()
         if work.error is not None:
             raise work.error
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, seat: Seat) -> None:
         """For `Sequence.close`."""
         with self._lock:
-            if not sequence.open:
+            if not seat.open:
                 return
-            sequence.open = False
-            while sequence.work is not None and sequence.work.running:
+            seat.open = False
+            while seat.work is not None and seat.work.running:
                 self._changed.wait()
-            if sequence in self._board.pending:
-                self._board.end(sequence, Cancelled("the sequence was closed"))
-            sequence.binding = None
-            del self._slots.seated[sequence.slot]
-            self._slots.give(sequence.slot)
+            if seat in self._board.pending:
+                self._board.end(seat, Cancelled("the sequence was closed"))
+            seat.binding = None
+            del self._slots.seated[seat.slot]
+            self._slots.give(seat.slot)
             self._nudge()
 
     def _join(self, level: int) -> None:
@@ -176,14 +180,14 @@ class SequenceEngine:
             if work.leads:
                 self._nudge()
 
-    def _follow(self, sequence: Sequence, work: Work) -> None:
+    def _follow(self, seat: Seat, work: Work) -> None:
         """Sleeps until something may have changed for `work`, and ends it once its request has ended; not
         in a running step."""
         work.woken.wait(min(max(work.token.remaining(), _POLL), threading.TIMEOUT_MAX))
         with self._lock:
             work.woken.clear()
             if not (work.done or work.leads or work.running):
-                self._board.end_if_over(sequence)
+                self._board.end_if_over(seat)
 
     def _lead(self, own: Work) -> None:
         """Takes one step, once those who are likely to join have had their chance and the lane lets it."""
@@ -209,8 +213,8 @@ class SequenceEngine:
             while (awaited := self._board.awaited()) and not self._closing:
                 left = until - time.monotonic()
                 if left <= 0:
-                    for sequence in awaited:
-                        sequence.late = True
+                    for seat in awaited:
+                        seat.late = True
                     break
                 self._changed.wait(left)
             self._board.shed()
@@ -250,7 +254,7 @@ class SequenceEngine:
     def _append(self, batch: Batch) -> None:
         (member,), (work,) = batch.members, batch.works
         if member.binding is None:
-            member.binding = self._steps.alone(member.slot, member.inputs)
+            member.binding = self._steps.alone(member.slot, member.bound)
         chunk = batch.step.chunk
         logits = self._steps.append(member.binding, work.ids[:chunk], member.length, work.token)
         if chunk == len(work.ids):

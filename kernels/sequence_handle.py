@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,29 +9,9 @@ import numpy.typing as npt
 
 from hailmesh.hail.buffer import Buffer
 from hailmesh.hail.cancel import CancelToken
-from hailmesh.hail.errors import MeshError, TooLarge, UsageError
+from hailmesh.hail.errors import TooLarge, UsageError
 from hailmesh.kernels.executor import TensorSpec, describe
-
-
-class Work:
-    """Tokens of one sequence that wait to be computed. The engine's lock guards all fields but `woken`, which
-    is set when it is done, ended, or has become the one whose thread takes the steps (`leads`)."""
-
-    __slots__ = ("done", "error", "ids", "leads", "running", "token", "woken")
-
-    def __init__(self, ids: npt.NDArray[np.int64], token: CancelToken, woken: threading.Event) -> None:
-        self.ids = ids
-        self.token = token
-        self.woken = woken
-        self.leads = False
-        self.running = False
-        self.done = False
-        self.error: MeshError | None = None
-
-    def finish(self, error: MeshError | None = None) -> None:
-        """Nothing more will happen to it."""
-        self.done, self.error = True, error
-        self.woken.set()
+from hailmesh.kernels.seat import Seat, Work
 
 
 class Engine(Protocol):
@@ -41,52 +20,41 @@ class Engine(Protocol):
     vocabulary: int
     bound: tuple[TensorSpec, ...]
 
-    def compute(self, sequence: Sequence, work: Work) -> None:
+    def compute(self, seat: Seat, work: Work) -> None:
         """Returns once the work is done; raises its error."""
 
-    def release(self, sequence: Sequence) -> None:
-        """Takes the sequence off its slot."""
+    def release(self, seat: Seat) -> None:
+        """Frees the slot, once no step runs on it."""
 
 
 class Sequence:
     """In a slot of an engine; made by `SequenceEngine.open`. For one thread at a time."""
 
-    def __init__(self, engine: Engine, slot: int, limit: int, level: int) -> None:
+    def __init__(self, engine: Engine, seat: Seat) -> None:
         self._engine = engine
-        self._bound: dict[str, Buffer] = {}
-        self._logits = np.zeros(engine.vocabulary, np.float32)
-        self._woken = threading.Event()
-        self.slot = slot
-        self.limit = limit
-        self.level = level
-        self.length = 0
-        self.work: Work | None = None
-        self.last_step = 0
-        self.late = False
-        self.binding: Any = None
-        self.open = True
+        self._seat = seat
 
     @property
     def position(self) -> int:
         """How many tokens it holds; after a feed that failed, how many of them were computed."""
-        return self.length
+        return self._seat.length
 
     @property
     def logits(self) -> npt.NDArray[np.float32]:
         """float32 [vocabulary] after the last token, in place until the next feed; zeros before the first."""
-        return self._logits
+        return self._seat.logits
 
     def bind(self, name: str, buffer: Buffer) -> None:
         """Gives one of the graph's bound inputs. Before the first feed; the buffer's lease must be held
         until the sequence is closed. UsageError names what doesn't fit."""
-        if self.length or not self.open:
+        if self._seat.length or not self._seat.open:
             raise UsageError(f"input {name!r} must be bound before the first feed of an open sequence")
         for spec in self._engine.bound:
             if spec.name == name:
                 if not spec.admits(buffer):
                     raise UsageError(f"input {name!r}: expected {spec}, got {describe(buffer)}")
-                self._bound[name] = buffer
-                self.binding = None
+                self._seat.bound[name] = buffer
+                self._seat.binding = None
                 return
         known = ", ".join(spec.name for spec in self._engine.bound) or "none"
         raise UsageError(f"the graph has no bound input {name!r}; it has {known}")
@@ -97,23 +65,18 @@ class Sequence:
         DeadlineExceeded as the token says, within one step; DeviceError if the step failed. After an error
         `position` tells what was computed, and the sequence can go on from there."""
         checked = self._checked(ids)
-        self._woken.clear()
-        self._engine.compute(self, Work(checked, token, self._woken))
+        self._seat.woken.clear()
+        self._engine.compute(self._seat, Work(checked, token, self._seat.woken))
 
     def close(self) -> None:
         """Frees its slot. Idempotent; waits for the step that it is part of, if one is running."""
-        self._engine.release(self)
+        self._engine.release(self._seat)
 
     def __enter__(self) -> Sequence:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    @property
-    def inputs(self) -> dict[str, Buffer]:
-        """What was bound, by name."""
-        return self._bound
 
     def _checked(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         array = np.asarray(ids)
@@ -127,11 +90,12 @@ class Sequence:
             raise UsageError(
                 f"token ids lie from 0 to {self._engine.vocabulary - 1}, got {low if low < 0 else high}"
             )
-        if self.length + len(array) > self.limit:
+        seat = self._seat
+        if seat.length + len(array) > seat.limit:
             raise TooLarge(
-                f"{len(array)} tokens don't fit: the sequence holds {self.length} and may hold {self.limit}"
+                f"{len(array)} tokens don't fit: the sequence holds {seat.length} and may hold {seat.limit}"
             )
-        missing = [spec.name for spec in self._engine.bound if spec.name not in self._bound]
+        missing = [spec.name for spec in self._engine.bound if spec.name not in seat.bound]
         if missing:
             raise UsageError(f"inputs must be bound before the first feed; missing: {', '.join(missing)}")
         return array.astype(np.int64)

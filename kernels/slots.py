@@ -8,7 +8,7 @@ from itertools import count
 
 from hailmesh.hail.cancel import CancelToken
 from hailmesh.hail.errors import Cancelled, Overloaded
-from hailmesh.kernels.sequence_handle import Sequence
+from hailmesh.kernels.seat import Seat
 
 
 class Slots:
@@ -16,7 +16,7 @@ class Slots:
 
     def __init__(self, size: int, lock: threading.Lock) -> None:
         self.size = size
-        self.seated: dict[int, Sequence] = {}
+        self.seated: dict[int, Seat] = {}
         self._lock = lock
         self._changed = threading.Condition(lock)
         self._free = list(range(size))
@@ -54,14 +54,14 @@ class Slots:
         insort(self._free, slot)
         self._changed.notify_all()
 
-    def move(self, sequence: Sequence, target: int) -> None:
-        """Seats a sequence in another slot, which must be free."""
+    def move(self, seat: Seat, target: int) -> None:
+        """Gives a sequence another slot, which must be free."""
         self._free.remove(target)
-        del self.seated[sequence.slot]
-        self.give(sequence.slot)
-        sequence.slot = target
-        sequence.binding = None
-        self.seated[target] = sequence
+        del self.seated[seat.slot]
+        self.give(seat.slot)
+        seat.slot = target
+        seat.binding = None
+        self.seated[target] = seat
 
     def free_between(self, low: int, high: int) -> list[int]:
         """The free slots above `low` and below `high`, lowest first."""

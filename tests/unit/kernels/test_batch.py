@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from hailmesh.hail.cancel import CancelToken
 from hailmesh.hail.errors import Cancelled, DeadlineExceeded, DeviceError
 from hailmesh.kernels.batch import Batch, Board
-from hailmesh.kernels.sequence_handle import Sequence, Work
+from hailmesh.kernels.seat import Seat, Work
 from hailmesh.kernels.slots import Slots
 
 
@@ -33,23 +32,21 @@ class Table:
         self.lock = threading.Lock()
         self.slots, self.kv = Slots(8, self.lock), Moves()
         self.board = Board(self.slots, self.kv, 100, chunk, batched)
-        self.engine = SimpleNamespace(vocabulary=50, bound=())
 
-    def seat(self, length: int, level: int = 3) -> Sequence:
-        sequence = Sequence(self.engine, self.slots.take(CancelToken(), level), 100, level)
-        sequence.length = length
-        self.slots.seated[sequence.slot] = sequence
-        return sequence
+    def seat(self, length: int, level: int = 3) -> Seat:
+        seat = Seat(self.slots.take(CancelToken(), level), 100, level, np.zeros(50, np.float32), length)
+        self.slots.seated[seat.slot] = seat
+        return seat
 
-    def leave(self, sequence: Sequence) -> None:
+    def leave(self, seat: Seat) -> None:
         with self.lock:
-            del self.slots.seated[sequence.slot]
-            self.slots.give(sequence.slot)
+            del self.slots.seated[seat.slot]
+            self.slots.give(seat.slot)
 
-    def want(self, sequence: Sequence, *ids: int, token: CancelToken | None = None) -> Work:
-        work = Work(np.array(ids, np.int64), token or CancelToken(), threading.Event())
-        sequence.late = False
-        self.board.pending[sequence] = work
+    def want(self, seat: Seat, *ids: int, token: CancelToken | None = None) -> Work:
+        work = Work(np.array(ids, np.int64), token or CancelToken(), seat.woken)
+        seat.late = False
+        self.board.pending[seat] = work
         return work
 
     def step(self, error: Any = None, took: float = 0.02) -> Batch:
