@@ -96,10 +96,8 @@ def test_top_p_counts_from_what_top_k_leaves() -> None:
 
 
 def test_top_p_of_a_flat_distribution_keeps_as_many_as_it_takes() -> None:
-    flat = np.zeros(5000, np.float32)
-    assert np.count_nonzero(draw(flat, params(temperature=1, top_p=0.5), 30000)) == pytest.approx(
-        2500, abs=20
-    )
+    flat = np.zeros(800, np.float32)
+    assert np.count_nonzero(draw(flat, params(temperature=1, top_p=0.5))) == pytest.approx(400, abs=5)
 
 
 def test_the_same_seed_draws_the_same_and_another_one_does_not() -> None:
