@@ -54,8 +54,9 @@ class Config:
 
     Sizes are strings as `parse_size` reads them. `device`: an adapter's name, or `auto`. `lanes`: `wide` lets
     every unit use all cores, `partitioned` keeps some for urgent units alone. `threads`: per executor, 0 for
-    what the lane has. `spin`: the threads of a wide lane wait for one another busily, which is faster for one
-    unit alone and slower for several side by side. `drain`: seconds that running requests get when a version goes.
+    what the lane has. `spin`: the threads of a wide lane wait for one another busily, which is faster for
+    one unit alone and slower for several side by side. `drain`: seconds that running requests get when a
+    version goes.
     """
 
     state: Path = field(default_factory=default_state)

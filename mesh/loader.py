@@ -24,6 +24,9 @@ from hailmesh.sandboxes.protocol import GraphSpec, Limits, LoadSpec
 if TYPE_CHECKING:
     from hailmesh.oci.descriptor import Descriptor
 
+RUNTIMES = 512 << 20
+"""Bytes that a worker's runtimes may take beside weights and sandboxes."""
+
 OnDeath = Callable[[UnitVersion, Worker], None]
 OnLog = Callable[[UnitVersion, dict[str, Any], str], None]
 
@@ -146,6 +149,7 @@ class Loader:
             graphs=graphs,
             kernels=image.kernels,
             limits=Limits(memory=image.guest_bytes),
+            memory=_graph_bytes(image),
             slots=image.slots,
             lane=lane.name,
             cores=lane.cores,
@@ -158,6 +162,12 @@ class Loader:
     def _free_row(self, row: int) -> None:
         self._gate.clear_row(row)
         self._rows.add(row)
+
+
+def _graph_bytes(image: UnitImage) -> int:
+    """How much memory loading and running the graphs may take: about twice the weights is usual (225 MB for
+    105), more while they load. Far beyond that a model is hostile: 66 bytes can ask for gigabytes."""
+    return 4 * image.weights + RUNTIMES
 
 
 @contextmanager
