@@ -27,9 +27,10 @@ _NOTICES = "third-party.txt"
 _STACK = 512 << 10
 """Bytes. The compiler's own choice, 16 MiB, would be the least memory of every sandbox."""
 
+# -O3 decodes no faster than -Os (measured), and is a fifth larger.
 _FLAGS = (
-    "-target", "wasm32-wasi", "-mexec-model=reactor", "-std=gnu11", "-O3", "-g0", "-s", "-DNDEBUG",
-    "-Wall", "-Wextra", "-Werror", f"-Wl,-z,stack-size={_STACK}",
+    "-target", "wasm32-wasi", "-mexec-model=reactor", "-std=gnu11", "-Os", "-msimd128", "-g0", "-s",
+    "-DNDEBUG", "-Wall", "-Wextra", "-Werror", f"-Wl,-z,stack-size={_STACK}",
 )  # fmt: skip
 
 

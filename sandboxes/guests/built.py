@@ -1,4 +1,4 @@
-"""Where the built generic guests lie: the folder `modules` beside this file, which also travels in wheels."""
+"""Where the built generic guests lie: the folder `modules` beside this file, which travels in wheels."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ int32_t resampler_open(struct source *source, struct resampler *of) {
   of->in = source->rate / divisor;
   of->out = RATE / divisor;
   double cutoff = fmin(1, (double)of->out / of->in) * EDGE;
-  of->half = (int32_t)ceil(CROSSINGS / cutoff);
+  of->half = ((int32_t)ceil(CROSSINGS / cutoff) + 3) / 4 * 4; /* so that taps come in eights */
   of->phases = of->out < MOST_PHASES ? (int32_t)of->out : MOST_PHASES;
   of->room = 2 * of->half + REFILL;
   of->taps = malloc((size_t)of->phases * 2 * (size_t)of->half * sizeof(float));
@@ -90,16 +90,22 @@ static void refill(struct resampler *of) {
   of->held += of->half;
 }
 
+/* Four floats, wherever they begin. */
+typedef float quad __attribute__((vector_size(16), aligned(4)));
+
 static float at_moment(const struct resampler *of) {
-#pragma clang fp reassociate(on)
   uint32_t phase = of->phases < (int32_t)of->out
                        ? (uint32_t)((uint64_t)of->fraction * (uint32_t)of->phases / of->out)
                        : of->fraction;
   const float *taps = of->taps + (size_t)phase * 2 * (size_t)of->half;
   const float *input = of->input + of->at - (of->half - 1);
-  float sum = 0;
-  for (int32_t i = 0; i < 2 * of->half; i++) sum += taps[i] * input[i];
-  return sum;
+  quad sum = {0}, other = {0};
+  for (int32_t i = 0; i < 2 * of->half; i += 8) {
+    sum += *(const quad *)(taps + i) * *(const quad *)(input + i);
+    other += *(const quad *)(taps + i + 4) * *(const quad *)(input + i + 4);
+  }
+  sum += other;
+  return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
 int32_t resampler_read(struct resampler *of, float *samples, int32_t count) {

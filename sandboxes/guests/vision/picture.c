@@ -39,6 +39,8 @@ static void *resize(void *block, size_t old, size_t size) {
   return copy;
 }
 
+/* Takes the SSE2 paths; emmintrin.h beside this file says what they are here. */
+#define STBI__X64_TARGET
 #define STBI_MALLOC(size) lend_or_allocate(size)
 #define STBI_FREE(block) release(block)
 #define STBI_REALLOC_SIZED(block, old, size) resize(block, old, size)
