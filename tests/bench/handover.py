@@ -24,7 +24,7 @@ The giver's reply with the tensor plus the taker's request that maps it, against
 to memory and the taker's request, both behind wasmtime's own bindings: the least that any copy costs. The
 headline is `untouched`: the taker has the tensor in its memory, and hands it on to an executor without
 reading it itself. A taker that reads all of it (`read`) pays for the page faults of the mapping instead
-of the copy, and gains about nothing: windows pay where bulk data passes through."""
+of the copy, and gains little: windows pay where bulk data passes through."""
 
 NBYTES = 16 << 20
 _PAGES = (guests.WINDOW + NBYTES) // 65536

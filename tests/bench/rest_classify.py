@@ -20,11 +20,11 @@ from bench.support.process import Server, server
 
 NOTES = """\
 One client, one keep-alive connection, a JPEG of 640×480, single requests in alternation; both sides run
-the same ONNX file with two threads, in a process of their own, and answer the same five labels (checked
-before it begins). The goal is a p50 of at most 1.15 times the peer's. Ours decodes the JPEG inside a
-WebAssembly sandbox, which is what the difference pays for: the peer decodes with Pillow's libjpeg-turbo
-in vector code, in its own address space, where a decoder's bug is the whole server's. `stages_ms` are the
-medians of what the node says about its own requests."""
+the same ONNX file with two threads, in a process of their own, and answer five labels with their scores
+(it is checked first that they see the same). The goal is a p50 of at most 1.15 times the peer's. Ours
+decodes the JPEG inside a WebAssembly sandbox, which is what the difference pays for: the peer decodes
+with Pillow's libjpeg-turbo in vector code, in its own address space, where a decoder's bug is the whole
+server's. `stages_ms` are the medians of what the node says about its own requests."""
 
 GOAL = 0.87
 THREADS = 2

@@ -13,6 +13,11 @@ _HEAD = """\
 Written by `make bench`: ours and the peer in one run, in alternation. Values are medians; *ratio* is of the
 two medians, larger is better; *spread* is the interquartile range of the ratios of the single alternations.
 """
+_BUSY = """\
+**Other programs were running**: all of these figures are rough, and those of llama.cpp, whose threads spin for
+one another, hardly mean anything.
+"""
+_IDLE_LOAD = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +28,11 @@ class Found:
     about: str
     notes: str
     results: Sequence[Mapping[str, Any]]
+    date: str
     failure: str = ""
 
 
-def page(found: Sequence[Found], machine: Mapping[str, str], versions: Mapping[str, str], date: str) -> str:
+def page(found: Sequence[Found], machine: Mapping[str, str], versions: Mapping[str, str]) -> str:
     """The whole page, in Markdown."""
     facts = ", ".join(f"{name}: {value}" for name, value in machine.items())
     used = ", ".join(f"{name} {value}" for name, value in versions.items())
@@ -36,7 +42,8 @@ def page(found: Sequence[Found], machine: Mapping[str, str], versions: Mapping[s
         "|---|---:|---:|---|---:|---:|---|---|",
         *rows,
     ]
-    parts = [_HEAD, f"Taken on {date}. {facts}.\n\nVersions: {used}.\n", "\n".join(table) + "\n"]
+    busy = float(machine.get("load before", 0)) > _IDLE_LOAD
+    parts = [_HEAD, f"{facts}.\n\nVersions: {used}.\n", *([_BUSY] if busy else []), "\n".join(table) + "\n"]
     return "\n".join([*parts, *(_section(each) for each in found)])
 
 
@@ -63,7 +70,16 @@ def goal(result: Mapping[str, Any]) -> str:
 
 
 def _section(found: Found) -> str:
-    lines = [f"## {found.script.replace('_', '-')}", "", found.about, "", found.notes.strip(), ""]
+    lines = [
+        f"## {found.script.replace('_', '-')}",
+        "",
+        found.about,
+        "",
+        found.notes.strip(),
+        "",
+        f"Taken on {found.date}.",
+        "",
+    ]
     if found.failure:
         lines += [f"It did not run: {found.failure}", ""]
     for result in found.results:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from bench.harness import Result
 from bench.support.page import Found, goal, page
 
 
 def found(*results: Result, failure: str = "") -> Found:
-    return Found("hand_over", "About it.", "Its notes.", [each.fields() for each in results], failure)
+    return Found(
+        "hand_over", "About it.", "Its notes.", [each.fields() for each in results], "2030-01-02", failure
+    )
 
 
 def written(*each: Found) -> str:
-    return page(each, {"CPU": "Orin", "cores": "8"}, {"Python": "3.10"}, "2030-01-02")
+    return page(each, {"CPU": "Orin", "cores": "8"}, {"Python": "3.10"})
 
 
 MISSED: dict[str, Any] = {"bench": "hand-over", "ours": 10.0, "peer": 12.0, "unit": "ms", "spread": 0.25}
@@ -55,3 +58,9 @@ def test_a_bench_that_did_not_run_says_why():
 
 def test_a_goal_for_our_own_value_is_given_in_its_unit():
     assert goal(Result("x", 1.0, None, "µs", None, None, 100.0, "ours").fields()) == "≤ 100 µs"
+
+
+@pytest.mark.parametrize(("load", "said"), [("0.3", False), ("2.7", True)])
+def test_figures_of_a_busy_machine_come_with_a_warning(load: str, said: bool):
+    text = page([found()], {"load before": load}, {})
+    assert ("Other programs were running" in text) is said
