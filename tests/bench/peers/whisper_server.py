@@ -11,7 +11,7 @@ import json
 import sys
 import time
 
-from faster_whisper import WhisperModel
+from faster_whisper import WhisperModel  # type: ignore[import-not-found]
 
 
 def main() -> None:

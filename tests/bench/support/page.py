@@ -14,8 +14,8 @@ Written by `make bench`: ours and the peer in one run, in alternation. Values ar
 two medians, larger is better; *spread* is the interquartile range of the ratios of the single alternations.
 """
 _BUSY = """\
-**Other programs were running**: all of these figures are rough, and those of llama.cpp, whose threads spin for
-one another, hardly mean anything.
+**Other programs were running**: all of these figures are rough, and those of llama.cpp, whose threads spin
+for one another, hardly mean anything.
 """
 _IDLE_LOAD = 0.7
 
