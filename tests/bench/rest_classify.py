@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.harness import Measure, Result, alternate, compare, quick, report, timed
+from bench.harness import Result, alternate, compare, quick, report, timed
 from bench.support.classify import classify_request
 from bench.support.node import node
 from bench.support.paths import BUILD
@@ -28,6 +28,8 @@ server's. `stages_ms` are the medians of what the node says about its own reques
 
 GOAL = 0.87
 THREADS = 2
+PAUSE = 0.02
+"""Seconds between two requests, so that threads that still spin for the one don't slow down the other."""
 _PEER = Path(__file__).parent / "peers" / "fastapi_classify.py"
 
 
@@ -43,15 +45,17 @@ def plain_server() -> Iterator[Server]:
 def run(is_quick: bool) -> Result:
     rounds, warmup = (10, 3) if is_quick else (400, 30)
     stages: list[dict[str, float]] = []
-    with node("vision") as ours, plain_server() as theirs:
+    with node("vision", threads=THREADS) as ours, plain_server() as theirs:
         mesh, plain = classify_request(ours.url), classify_request(theirs.url, "/classify")
-        _check_same(mesh().json()["results"]["image"]["labels"], plain().json()["labels"])
+        _check_same(mesh()["results"]["image"]["labels"], plain()["labels"])
 
         def classify() -> float:
-            return timed(lambda: stages.append(mesh().json()["results"]["image"]["timings"])) * 1e3
+            return timed(lambda: stages.append(mesh()["results"]["image"]["timings"])) * 1e3
 
-        peer: Measure = lambda: timed(lambda: plain().json()) * 1e3  # noqa: E731
-        series = alternate({"ours": classify, "peer": peer}, rounds=rounds, warmup=warmup, pause=0.002)
+        def peer() -> float:
+            return timed(plain) * 1e3
+
+        series = alternate({"ours": classify, "peer": peer}, rounds=rounds, warmup=warmup, pause=PAUSE)
     medians = {name: round(statistics.median(each[name] for each in stages), 3) for name in stages[0]}
     extra = {"stages_ms": medians}
     return compare("rest-classify", series, unit="ms", goal=GOAL, extra=extra)

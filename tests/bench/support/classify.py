@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 from collections.abc import Callable
+from typing import Any
 
-import httpx
 from bench.support.paths import BUILD, PEERS
 
 MESH = "/v1/invoke?modalities=image"
+_BOUNDARY = "picture"
 
 
 def picture() -> bytes:
@@ -22,17 +25,30 @@ def picture() -> bytes:
     return path.read_bytes()
 
 
-def classify_request(url: str, path: str = MESH) -> Callable[[], httpx.Response]:
-    """Sends the picture over one keep-alive connection; each call is one request. RuntimeError for any
-    answer but 200."""
+def classify_request(url: str, path: str = MESH) -> Callable[[], dict[str, Any]]:
+    """Sends the picture over one keep-alive connection; each call is one request and returns the answer's
+    JSON. RuntimeError for any status but 200. The body is made once, and the client is the standard
+    library's: what a client costs is added to both sides, and pulls their ratio towards 1."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    body = _multipart(picture())
     # The unit's own deadline would end a request that a busy machine holds up.
-    client = httpx.Client(base_url=url, timeout=60, headers={"X-Deadline-Ms": "60000"})
-    content = picture()
+    headers = {"Content-Type": f"multipart/form-data; boundary={_BOUNDARY}", "X-Deadline-Ms": "60000"}
 
-    def request() -> httpx.Response:
-        answer = client.post(path, files={"image": ("coffee.jpg", content, "image/jpeg")})
-        if answer.status_code != 200:
-            raise RuntimeError(f"{url}{path} answered {answer.status_code}: {answer.text}")
-        return answer
+    def request() -> dict[str, Any]:
+        connection.request("POST", path, body, headers)
+        with connection.getresponse() as answer:
+            content = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{url}{path} answered {answer.status}: {content!r}")
+        found: dict[str, Any] = json.loads(content)
+        return found
 
     return request
+
+
+def _multipart(content: bytes) -> bytes:
+    head = (
+        f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="image"; filename="coffee.jpg"\r\n'
+        "Content-Type: image/jpeg\r\n\r\n"
+    )
+    return head.encode() + content + f"\r\n--{_BOUNDARY}--\r\n".encode()

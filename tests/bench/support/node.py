@@ -33,16 +33,18 @@ def require_images(*units: str) -> None:
 
 
 @contextmanager
-def node(*units: str) -> Iterator[Server]:
-    """A node process with these units, in wide mode, on a free port and in a state folder of its own."""
+def node(*units: str, threads: int = 0) -> Iterator[Server]:
+    """A node process with these units, in wide mode, on a free port and in a state folder of its own; with
+    that many threads a graph, or as many as there are cores."""
     require_images(*units)
     state = Path(tempfile.mkdtemp(prefix="hailmesh-bench-"))
     for name in ("store", "artifacts"):
         (state / name).symlink_to(STATE / name)
     command = [str(_HAILMESH), "up", "--port", "0", "--state", str(state), *(f"--plug={u}" for u in units)]
     own = {name: value for name, value in os.environ.items() if not name.startswith("HAILMESH_")}
+    own.update(HAILMESH_LANES="wide", HAILMESH_THREADS=str(threads), HAILMESH_LOG_LEVEL="warning")
     try:
-        with server(command, {**own, "HAILMESH_LANES": "wide", "HAILMESH_LOG_LEVEL": "warning"}) as running:
+        with server(command, own) as running:
             yield running
     finally:
         shutil.rmtree(state)

@@ -107,5 +107,6 @@ def _spec(store: Store, image: UnitImage, arena: Arena, threads: int, stack: Exi
         cores=tuple(sorted(os.sched_getaffinity(0))),
         wide=True,
         threads=threads,
+        spin=True,
         session_lived=image.session_lived,
     )
