@@ -54,9 +54,8 @@ class Config:
 
     Sizes are strings as `parse_size` reads them. `device`: an adapter's name, or `auto`. `lanes`: `wide` lets
     every unit use all cores, `partitioned` keeps some for urgent units alone. `threads`: per executor, 0 for
-    what the lane has. `spin`: the threads of a wide lane wait for one another busily for some tens of
-    microseconds before they sleep: decoding is a tenth faster, for a tenth more CPU time. `drain`: seconds
-    that running requests get when a version goes.
+    what the lane has. `spin`: the threads of a wide lane wait for one another busily for a moment before they
+    sleep; faster, for some more CPU time. `drain`: seconds that running requests get when a version goes.
     """
 
     state: Path = field(default_factory=default_state)
