@@ -22,7 +22,7 @@ static int32_t read_prompt(const struct fields *config, struct speech *speech) {
 }
 
 /* Greedy, without the tokens of the named lists, and without those above max_id. */
-static int32_t sampling(const struct fields *config, const char *also, char **text, size_t *size) {
+static int32_t sampling_of(const struct fields *config, const char *also, bool judged, struct sampling *sampling) {
   yyjson_val *suppress = NULL, *more = NULL, *token;
   int64_t max_id = -1;
   size_t index, count;
@@ -36,40 +36,51 @@ static int32_t sampling(const struct fields *config, const char *also, char **te
   yyjson_arr_foreach(suppress, index, count, token) yyjson_mut_arr_append(list, yyjson_val_mut_copy(doc, token));
   yyjson_arr_foreach(more, index, count, token) yyjson_mut_arr_append(list, yyjson_val_mut_copy(doc, token));
   if (max_id >= 0) yyjson_mut_obj_add_int(doc, root, "max_id", max_id);
-  *text = yyjson_mut_write(doc, 0, size);
+  if (judged) yyjson_mut_obj_add_int(doc, root, "logprobs", 1);
+  sampling->json = yyjson_mut_write(doc, 0, &sampling->size);
   yyjson_mut_doc_free(doc);
-  return *text == NULL ? -ENOMEM : 0;
+  return sampling->json == NULL ? -ENOMEM : 0;
+}
+
+static int32_t open_graphs(const struct fields *config, struct speech *speech) {
+  const char *encoder = "encoder", *decoder = "decoder";
+  TRY(field_text(config, "encoder", &encoder));
+  TRY(field_text(config, "decoder", &decoder));
+  TRY(graph_open(encoder, &speech->encoder));
+  TRY(graph_open(decoder, &speech->decoder));
+  TRY(field_integer(&speech->decoder.fields, "context", 1, INT32_MAX, &speech->context));
+  TRY(field_integer(&speech->decoder.fields, "vocabulary", 1, INT32_MAX, &speech->vocabulary));
+  TRY(field_list(&speech->decoder.fields, "bound", &speech->bound));
+  if (yyjson_arr_size(speech->bound) > MOST_TENSORS) {
+    return fault("graph '%s' has over %d bound inputs", decoder, MOST_TENSORS);
+  }
+  if (speech->context <= (int64_t)speech->prompt_count) {
+    return fault("graph '%s' has no room for a transcript", decoder);
+  }
+  if (speech->no_speech >= speech->vocabulary) return fault("config.no_speech is no token of graph '%s'", decoder);
+  return 0;
 }
 
 static int32_t read_config(const struct fields *config, struct speech *speech) {
-  const char *encoder = "encoder", *decoder = "decoder";
   int64_t seconds = WINDOW_SECONDS;
-  TRY(field_text(config, "encoder", &encoder));
-  TRY(field_text(config, "decoder", &decoder));
   TRY(field_integer(config, "window_seconds", 1, 600, &seconds));
   TRY(field_number(config, "tail_seconds", 0, 600, &speech->tail_seconds));
   TRY(field_integer(config, "max_tokens", 1, INT32_MAX, &speech->most_tokens));
   TRY(field_integer(config, "end", 0, INT32_MAX, &speech->end));
+  TRY(field_integer(config, "no_speech", 0, INT32_MAX, &speech->no_speech));
   if (speech->end < 0) return fault("config.end is missing: the token that ends a transcript");
   speech->window = (int32_t)seconds * RATE;
   TRY(read_prompt(config, speech));
-  TRY(sampling(config, "suppress_begin", &speech->first, &speech->first_size));
-  TRY(sampling(config, NULL, &speech->next, &speech->next_size));
-  TRY(graph_open(encoder, &speech->encoder));
-  TRY(graph_open(decoder, &speech->decoder));
-  TRY(field_integer(&speech->decoder.fields, "context", 1, INT32_MAX, &speech->context));
-  return field_list(&speech->decoder.fields, "bound", &speech->bound);
+  for (int judged = 0; judged < 2; judged++) {
+    TRY(sampling_of(config, "suppress_begin", judged, &speech->first[judged]));
+    TRY(sampling_of(config, NULL, judged, &speech->next[judged]));
+  }
+  return open_graphs(config, speech);
 }
 
 int32_t speech_open(const struct fields *config, struct speech *speech) {
-  *speech = (struct speech){.end = -1, .most_tokens = MOST_TOKENS, .tail_seconds = TAIL_SECONDS};
+  *speech = (struct speech){.end = -1, .no_speech = -1, .most_tokens = MOST_TOKENS, .tail_seconds = TAIL_SECONDS};
   int32_t result = read_config(config, speech);
-  if (result == 0 && yyjson_arr_size(speech->bound) > MOST_TENSORS) {
-    result = fault("graph '%s' has over %d bound inputs", speech->decoder.name, MOST_TENSORS);
-  }
-  if (result == 0 && speech->context <= (int64_t)speech->prompt_count) {
-    result = fault("graph '%s' has no room for a transcript", speech->decoder.name);
-  }
   if (result < 0) speech_close(speech);
   return result;
 }
@@ -77,6 +88,8 @@ int32_t speech_open(const struct fields *config, struct speech *speech) {
 void speech_close(struct speech *speech) {
   graph_close(&speech->encoder);
   graph_close(&speech->decoder);
-  free(speech->first);
-  free(speech->next);
+  for (int judged = 0; judged < 2; judged++) {
+    free(speech->first[judged].json);
+    free(speech->next[judged].json);
+  }
 }

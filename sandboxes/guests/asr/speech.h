@@ -7,16 +7,22 @@
 
 #define MOST_PROMPT 16
 
+/* Parameters of seq_sample. */
+struct sampling {
+  char *json;
+  size_t size;
+};
+
 struct speech {
   struct graph encoder, decoder;
   yyjson_val *bound; /* names of what the encoder gives the decoder */
   int32_t prompt[MOST_PROMPT];
   size_t prompt_count;
-  int64_t end, most_tokens, context;
+  int64_t end, most_tokens, context, vocabulary;
+  int64_t no_speech; /* the token that stands for that, or -1 */
   double tail_seconds;
   int32_t window; /* samples of the model's full window */
-  char *first, *next; /* sampling parameters of the first token, and of the others */
-  size_t first_size, next_size;
+  struct sampling first[2], next[2]; /* of the first token and of the others; [1] with log-probabilities */
 };
 
 /* From the unit's configuration; close it. */

@@ -334,6 +334,8 @@ class Scripted:
         ) -> None:
             self.script, self.vocabulary, self.context, self.bound = script, vocabulary, context, bound
             self.certainty = 0.9
+            self.certainties: dict[int, float] = {}
+            """Others, by how many times was fed."""
             self.opened = self.open_now = 0
             self.fed: list[list[int]] = []
             self.given: list[dict[str, Array]] = []
@@ -368,9 +370,10 @@ class ScriptedSequence:
     @property
     def logits(self) -> npt.NDArray[np.float32]:
         model = self._model
-        rest = (1 - model.certainty) / (model.vocabulary - 1)
+        certainty = model.certainties.get(len(model.fed), model.certainty)
+        rest = (1 - certainty) / (model.vocabulary - 1)
         probabilities = np.full(model.vocabulary, rest, np.float32)
-        probabilities[model.script[min(len(model.fed), len(model.script)) - 1]] = model.certainty
+        probabilities[model.script[min(len(model.fed), len(model.script)) - 1]] = certainty
         return np.log(probabilities)
 
     def close(self) -> None:

@@ -227,10 +227,32 @@ def test_windows_at_the_edge(asr: Any, sounds: Any, seconds: float) -> None:
 
 
 def test_silence_is_not_transcribed(asr: Any, sounds: Any) -> None:
-    answer = asr.ask(asr.part(sounds.wav(sounds.noise(5) * 0.001)))
+    answer = asr.ask(asr.part(sounds.wav(sounds.noise(5) * 0.0003)))
     assert answer.body["text"] == ""
     assert answer.body["segments"] == [{"start": 0, "end": 5, "text": ""}]
     assert asr.model.given == [], "the model was not asked"
+
+
+def test_a_faint_voice_is(asr: Any, sounds: Any) -> None:
+    assert asr.ask(asr.part(sounds.wav(sounds.noise(5) * 0.002))).body["text"] == "the quick brown"
+
+
+def test_what_the_model_takes_for_no_speech_and_doubts_is_dropped(asr: Any, sounds: Any) -> None:
+    """As openai/whisper decides: the first token's logits say `no speech`, and the transcript's mean
+    log-probability is below -1."""
+    plain = asr.config["no_speech"] = asr.config["suppress"][0]
+    sound = asr.part(sounds.wav(sounds.noise(3)))
+    for certainties, text in (
+        ({1: 0.9}, "the quick brown"),
+        ({2: 0.3, 3: 0.3, 4: 0.3, 5: 0.3}, ""),
+        ({1: 0.5, 2: 0.3, 3: 0.3, 4: 0.3, 5: 0.3}, "the quick brown"),
+    ):
+        asr.hears([plain, 0, 1, 2])
+        asr.model.certainties = certainties
+        asr.model.given.clear()
+        assert asr.ask(sound).body["text"] == text
+        assert asr.model.fed == [[12], [13], [0], [1], [2]], "the first token of the prompt alone"
+        assert len(asr.model.given) == 1, "and no second attempt"
 
 
 def test_where_a_short_context_gives_nothing_the_full_one_is_tried(asr: Any, sounds: Any) -> None:
