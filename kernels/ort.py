@@ -14,10 +14,10 @@ _SILENT = 4
 """Log nothing but what is fatal: every failure comes back as an exception."""
 
 _SPIN_US = "200"
-"""How long a pool's thread may spin for its next piece of work: over the gaps within a run, not much beyond it.
-A classifier on two threads, CPU ms a run (best latency): 28 (26) without spinning, 36 (20) with 50 µs, 35 (14)
-with 200, 48 (14) with 5,000; onnxruntime's own duration goes on for some 60 ms after every run. Versions that
-don't know the option ignore it."""
+"""How long a pool's thread may spin for its next piece of work: over the gaps within a run, not much beyond
+it. A classifier on two threads, CPU ms a run (best latency): 28 (26) without spinning, 36 (20) with 50 µs,
+35 (14) with 200, 48 (14) with 5,000; onnxruntime's own duration goes on for some 60 ms after every run.
+Versions that don't know the option ignore it."""
 
 DTYPES = {
     "tensor(float16)": DType.F16,

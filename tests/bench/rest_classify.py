@@ -29,8 +29,8 @@ server's. `stages_ms` are the medians of what the node says about its own reques
 GOAL = 0.87
 THREADS = 2
 PAUSE = 0.1
-"""Seconds between two requests: onnxruntime's threads spin for some 60 ms after a run unless told otherwise, and
-the one side would pay for the other's."""
+"""Seconds between two requests: onnxruntime's threads spin for some 60 ms after a run unless told
+otherwise, and the one side would pay for the other's."""
 _PEER = Path(__file__).parent / "peers" / "fastapi_classify.py"
 
 
