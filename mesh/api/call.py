@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from hailmesh.hail.errors import MeshError, UsageError
+from hailmesh.hail.errors import MeshError, UnitFault, UsageError
 from hailmesh.mesh.api.ports import ApiSettings, Node
 from hailmesh.mesh.api.shapes import Family, Headers, failure
 from hailmesh.mesh.metrics import Metrics
@@ -39,8 +39,12 @@ class Service:
 
 
 def dumps(value: Any) -> bytes:
-    """JSON; numpy scalars and non-string keys are a unit's right."""
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    """JSON; numpy scalars and non-string keys are a unit's right. UnitFault if there is no JSON for it: what
+    a unit replied may be nested deeper than the writer goes (254 levels), which the reader took."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    except orjson.JSONEncodeError as error:
+        raise UnitFault(f"the unit's reply can't be written as JSON: {error}") from None
 
 
 class Call:

@@ -7,7 +7,7 @@ from base64 import b64decode
 from dataclasses import dataclass
 from typing import Any
 
-from hailmesh.hail.errors import UsageError
+from hailmesh.hail.errors import UnitFault, UsageError
 from hailmesh.mesh.api.body import chunks, declared_length, read_all
 from hailmesh.mesh.api.call import JSON, Call, dumps
 from hailmesh.mesh.api.fields import parse_object
@@ -163,8 +163,15 @@ def default_type(name: str) -> str:
 
 
 def params_input(intake: Intake, params: dict[str, Any]) -> list[Input]:
-    """The part with a request's options, if it has any."""
-    return [intake.data(PARAMS, JSON.decode(), dumps(params))] if params else []
+    """The part with a request's options, if it has any. UsageError if they are nested deeper than the writer
+    goes: the reader of the client's JSON goes further."""
+    if not params:
+        return []
+    try:
+        data = dumps(params)
+    except UnitFault:
+        raise UsageError(f"{PARAMS}: nested too deeply, expected less than 254 levels") from None
+    return [intake.data(PARAMS, JSON.decode(), data)]
 
 
 def streaming(call: Call) -> dict[str, Any]:

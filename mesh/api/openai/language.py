@@ -29,9 +29,15 @@ def finish_reason(reply: dict[str, Any]) -> str:
 
 def usage(reply: dict[str, Any]) -> dict[str, int]:
     """Tokens of the prompt, of the completion, and of both."""
-    counts = reply.get("usage", {})
-    prompt, completion = int(counts.get("prompt_tokens", 0)), int(counts.get("completion_tokens", 0))
+    counts = reply.get("usage")
+    counts = counts if isinstance(counts, dict) else {}
+    prompt, completion = (_count(counts.get(name)) for name in ("prompt_tokens", "completion_tokens"))
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _count(value: Any) -> int:
+    """A unit may say anything; what is no count is 0."""
+    return value if isinstance(value, int) else 0
 
 
 def logprobs(reply: dict[str, Any], wanted: bool) -> dict[str, Any] | None:

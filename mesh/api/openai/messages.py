@@ -23,7 +23,7 @@ def _message(entry: Any, where: str) -> dict[str, str]:
     if not isinstance(entry, dict):
         raise FieldError(f"{where}: expected an object with role and content", where)
     role = entry.get("role")
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         raise FieldError(f"{where}.role: expected one of {', '.join(ROLES)}, found {role!r}", f"{where}.role")
     return {"role": ROLES[role], "content": _content(entry.get("content"), f"{where}.content")}
 

@@ -5,9 +5,11 @@ import struct
 import zlib
 
 import httpx
+import orjson
 import pytest
 
-from hailmesh.hail.errors import DeadlineExceeded, Overloaded, UsageError
+from hailmesh.hail.errors import DeadlineExceeded, Overloaded, UnitFault, UsageError
+from hailmesh.mesh.api.call import dumps
 from hailmesh.router.qos import Policy
 
 pytestmark = pytest.mark.anyio
@@ -258,3 +260,18 @@ async def test_the_answer_is_closed_once_it_was_read(client, node):
     await ask(client, modalities="image,text", json={"image": "", "text": "x"})
     assert len(node.answers) == 3
     assert all(answer.closed for answer in node.answers)
+
+
+@pytest.mark.parametrize("depth", [300, 1000])
+async def test_params_nested_too_deeply_are_the_clients_fault(client, depth):
+    params = '{"a":' * depth + "1" + "}" * depth
+    answer = await client.post(
+        "/v1/invoke", params={"modalities": "image"}, files={"image": b"x"}, data={"params": params}
+    )
+    assert answer.status_code == 400
+    assert "nested too deeply" in answer.json()["error"]["message"]
+
+
+def test_a_reply_nested_too_deeply_is_the_units_fault():
+    with pytest.raises(UnitFault, match="can't be written as JSON"):
+        dumps(orjson.loads(b"[" * 300 + b"]" * 300))

@@ -5,6 +5,7 @@ import pytest
 from conformance.asgi import Exchange
 
 from hailmesh.hail.errors import Overloaded, UnitFault
+from hailmesh.mesh.api.openai import language
 
 pytestmark = pytest.mark.anyio
 
@@ -244,3 +245,19 @@ async def test_a_transcription_without_file_or_model_is_refused(client):
     assert no_model.json()["error"]["param"] == "model"
     no_form = await client.post("/v1/audio/transcriptions", json={})
     assert no_form.status_code == 400
+
+
+@pytest.mark.parametrize("role", [[], {}, 1, None])
+async def test_a_role_of_a_strange_kind_is_refused_by_name(client, role):
+    answer = await chat(client, messages=[{"role": role, "content": "hi"}])
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "messages[0].role"
+
+
+@pytest.mark.parametrize("usage", [[], "x", {"prompt_tokens": "x"}, {"completion_tokens": None}])
+def test_a_count_that_is_no_count_is_zero(usage):
+    assert language.usage({"usage": usage}) == {
+        "prompt_tokens": 0,
+        "completion_tokens": 0,
+        "total_tokens": 0,
+    }
