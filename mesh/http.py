@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from hailmesh.mesh.api.app import create_app
 from hailmesh.mesh.api.ports import ApiSettings, Node
 from hailmesh.mesh.config import Config
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LINGER = 10
 """Seconds that open connections get to finish once the node is told to end."""
 
@@ -28,16 +26,12 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ends the server on a signal, and leaves it at that: uvicorn's own would raise the signal again
-        once the server has ended, in the middle of the node's clean-up."""
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
-            yield
-        finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
+        """Leaves signals alone: the node has its own handlers from before there is a server, to its end."""
+        yield
+
+    def end(self) -> None:
+        """Stops accepting connections; those that are open get LINGER seconds to finish."""
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -23,6 +24,8 @@ from hailmesh.mesh.state import admin_token
 if TYPE_CHECKING:
     from hailmesh.mesh.http import Server
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 Started = Callable[[Node, str], Awaitable[int | None]]
 """Called once the node answers, with its URL. An exit code ends the node; None leaves it up."""
 
@@ -30,6 +33,14 @@ Started = Callable[[Node, str], Awaitable[int | None]]
 def run(config: Config, started: Started) -> int:
     """Serves until a signal, or until `started` returns an exit code."""
     structlog.configure(
+        processors=[
+            *structlog.get_config()["processors"][:-1],
+            # The default draws every frame's variables, whatever a client made of them: seconds of the event
+            # loop, and a log that quotes requests.
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(config.log_level.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
@@ -47,19 +58,43 @@ async def serve(config: Config, started: Started) -> int:
     with ExitStack() as stack:
         listener = stack.enter_context(listen(config))
         port = listener.getsockname()[1]
+        token = admin_token(config.state)
+        ending = stack.enter_context(_signals())
         node = wiring.build(config, stack)
+        restoring = asyncio.ensure_future(node.restore())
+        tasks: list[asyncio.Future[Any]] = [restoring]
         try:
-            restoring = asyncio.ensure_future(node.restore())
             # Imported only now, and beside the event loop: the workers start and load meanwhile.
             http = await asyncio.to_thread(importlib.import_module, "hailmesh.mesh.http")
-            server: Server = http.make_server(node, config, admin_token(config.state), port)
+            server: Server = http.make_server(node, config, token, port)
+            ending.add_done_callback(lambda _: server.end())
             serving = asyncio.ensure_future(server.serve(sockets=[listener]))
             starting = asyncio.ensure_future(
                 _start(node, restoring, server.up, f"http://{_shown(config.host)}:{port}", started)
             )
+            tasks += [starting, serving]
             return await _until_done(serving, starting, server)
         finally:
+            # What still loads undoes itself, before the ground is taken from under it.
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
             await node.stop()
+
+
+@contextmanager
+def _signals() -> Iterator[asyncio.Future[None]]:
+    """A future that is done once the node is told to end. From the first moment to the last, so that no
+    signal tears it down in the middle of starting or of cleaning up."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[None] = loop.create_future()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, lambda: None if told.done() else told.set_result(None))
+    try:
+        yield told
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
 
 
 async def _start(

@@ -222,7 +222,7 @@ class Worker:
             self._transport.close()
 
     def _send(self, header: dict[str, Any]) -> None:
-        if self.alive and self._transport is not None:
+        if self.alive and self._transport is not None and not self._transport.is_closing():
             self._transport.write(pack(header))
 
     def _frame(self, header: dict[str, Any], payload: bytes) -> None:
