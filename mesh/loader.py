@@ -103,8 +103,8 @@ class Loader:
             on_log=lambda header, line: self._on_log(version, header, line),
             on_exit=lambda ended: on_death(version, ended),
         )
-        await worker.start((self._arena.fd, *blobs))
         try:
+            await worker.start((self._arena.fd, *blobs))
             await worker.loaded()
         except BaseException:
             await worker.stop(0.0)

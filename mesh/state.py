@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from hailmesh.hail.errors import MeshError
+from hailmesh.hail.errors import DeviceError, MeshError
 
 TOKEN_FILE = "admin.token"
 ACTIVE_FILE = "active.json"
@@ -47,16 +47,23 @@ class ActiveUnits:
 
     def _read(self) -> dict[str, str]:
         try:
-            return dict(json.loads(self._path.read_text(encoding="utf-8"))["units"])
+            units = dict(json.loads(self._path.read_text(encoding="utf-8"))["units"])
+            for name, digest in units.items():
+                if not isinstance(digest, str) or not digest.startswith("sha256:"):
+                    raise ValueError(f"{name}: expected a digest, found {digest!r}")
+            return units
         except FileNotFoundError:
             return {}
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise MeshError(
                 f"{self._path} is damaged ({error}): remove it, start the node and plug the units again"
             ) from None
 
     def items(self) -> list[tuple[str, str]]:
         return list(self._units.items())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._units
 
     def set(self, name: str, digest: str) -> None:
         self._units[name] = digest
@@ -68,4 +75,10 @@ class ActiveUnits:
 
     def _write(self) -> None:
         document = {"units": self._units}
-        write_atomic(self._path, json.dumps(document, indent=1, sort_keys=True).encode() + b"\n")
+        try:
+            write_atomic(self._path, json.dumps(document, indent=1, sort_keys=True).encode() + b"\n")
+        except OSError as error:
+            raise DeviceError(
+                f"can't write {self._path} ({error.strerror}): what is plugged now is not remembered for the"
+                " next start; make room there, or make it writable, and plug or unplug again"
+            ) from None

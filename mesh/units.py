@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Coroutine
 from typing import Any
 
 import structlog
@@ -21,7 +23,8 @@ log = structlog.get_logger()
 
 RESTART_FIRST = 0.1
 RESTART_LONGEST = 30.0
-"""Seconds between the death of a worker and its restart; doubled each time it dies soon again."""
+"""Seconds between the death of a worker and its restart, if the one before came up less than RESTART_LONGEST
+ago; doubled each time that is so again."""
 
 
 class Units:
@@ -83,7 +86,8 @@ class Units:
 
     async def restore(self) -> None:
         """Brings back the units that were active when the node ended. One that fails doesn't keep the
-        others from serving; `ps` shows why."""
+        others from serving; the log says why, and it is tried again at the next start, or until it is
+        unplugged."""
         saved = self._saved.items()
         self._expected = {name for name, _ in saved}
         results = await asyncio.gather(
@@ -104,7 +108,12 @@ class Units:
         return version
 
     async def unplug(self, name: str, drain: float) -> None:
-        """Takes the unit out of service; its running requests get `drain` seconds. NotFound."""
+        """Takes the unit out of service; its running requests get `drain` seconds. One that failed to come
+        up is forgotten. NotFound."""
+        if name not in self._active and name in self._saved:
+            self._saved.remove(name)
+            self._forget_failed(name)
+            return
         version = self.serving(name)
         self._saved.remove(name)
         del self._active[name]
@@ -155,25 +164,27 @@ class Units:
 
     def _died(self, version: UnitVersion, worker: Worker) -> None:
         """A worker ended. If nobody asked it to, its version gets another one."""
-        if self._stopping or version.stopping or version.worker is not worker:
+        if self._stopping or version.stopping or version.state is not State.ACTIVE:
             return
-        if version.state is State.ACTIVE:
+        if version.worker is worker:
             log.error("worker ended unexpectedly", unit=version.name, pid=worker.pid)
             self._events.publish("worker-died", unit=version.name, version=version.version, pid=worker.pid)
-            self._spawn(self._restart(version))
+            version.restarting = self._spawn(self._restart(version))
 
     async def _restart(self, version: UnitVersion) -> None:
-        pause = RESTART_FIRST
+        if time.monotonic() - version.came_up > RESTART_LONGEST:
+            version.pause = 0.0
         while version.state is State.ACTIVE and not version.stopping:
+            await asyncio.sleep(version.pause)
+            version.pause = min(max(RESTART_FIRST, 2 * version.pause), RESTART_LONGEST)
             version.restarts += 1
             try:
                 await self._loader.reload(version, self._died)
             except MeshError as error:
                 version.reason = f"restart failed: {error}"
                 log.error("restart failed", unit=version.name, reason=str(error))
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, RESTART_LONGEST)
             else:
+                version.came_up = time.monotonic()
                 version.reason = ""
                 self._events.publish("worker-restarted", unit=version.name, version=version.version)
                 return
@@ -188,7 +199,8 @@ class Units:
         self._events.publish("unit", state=version.state.value, reason=version.reason, **details)
         log.info("unit", state=version.state.value, **details)
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

@@ -31,7 +31,8 @@ class State(Enum):
 
 class UnitVersion:
     """`on_change` is called at each change of state. `span`: the worker's part of the arena; `row`: its row
-    of the gate page."""
+    of the gate page; `restarting`: brings its worker back; `pause`: seconds before it may
+    do so, `came_up`: when it last did, on the monotonic clock."""
 
     def __init__(self, image: UnitImage, on_change: Callable[[UnitVersion], None]) -> None:
         self.image = image
@@ -40,6 +41,9 @@ class UnitVersion:
         self.since = time.time()
         self.restarts = 0
         self.stopping = False
+        self.restarting: asyncio.Task[None] | None = None
+        self.pause = 0.0
+        self.came_up = time.monotonic()
         self.span: Lease | None = None
         self.give_row_back: Callable[[], None] = lambda: None
         self._worker: Worker | None = None
@@ -130,6 +134,10 @@ class UnitVersion:
     async def stop(self) -> None:
         """Ends the worker and returns its memory to the arena. Safe to call twice."""
         self.stopping = True
+        if self.restarting is not None:
+            # Or else its worker would come up later, in memory that is somebody else's by then.
+            self.restarting.cancel()
+            await asyncio.wait([self.restarting])
         if self._worker is not None:
             await self._worker.stop()
             self._worker = None
@@ -154,7 +162,7 @@ class UnitVersion:
             "session_lived": self.session_lived,
             "since": self.since,
             "restarts": self.restarts,
-            "pid": self._worker.pid if self._worker is not None else None,
+            "pid": self._worker.pid if self._worker is not None and self._worker.alive else None,
             "qos": {"class": self.image.qos.qos_class, "deadline_ms": self.image.qos.deadline_ms},
             "graphs": details.get("graphs", {}),
         }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +15,8 @@ from typing import Any
 
 import httpx
 import pytest
+
+HAILMESH = Path(sys.executable).with_name("hailmesh")
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -144,3 +149,55 @@ def test_management_needs_the_token(node):
         assert client.post("/v1/units", json={"ref": "vision"}).status_code in (401, 403)
         assert client.delete("/v1/units/vision").status_code in (401, 403)
         assert unit(client, "vision")["state"] == "active"
+
+
+def test_a_unit_unplugged_while_its_worker_comes_back_leaves_no_process(start_node, picture):
+    node = start_node("--plug=vision")
+    with node.client() as client:
+        os.kill(unit(client, "vision")["pid"], signal.SIGKILL)
+        until(lambda: unit(client, "vision")["restarts"] == 1)
+        assert client.delete("/v1/units/vision", params={"drain": 0}, headers=node.admin).status_code == 200
+        assert workers_of(node.process.pid) == []
+        assert client.post("/v1/units", json={"ref": "vision"}, headers=node.admin).status_code == 201
+        assert classify(client, picture).status_code == 200
+        assert workers_of(node.process.pid) == [unit(client, "vision")["pid"]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_units_load_ends_the_node_cleanly(start_node, number):
+    first = start_node("--plug=vision", "--plug=asr")
+    assert first.stop() == 0
+    process = subprocess.Popen(
+        [str(HAILMESH), "up", "--port", "0", "--state", str(first.state)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    pids = until(lambda: workers_of(process.pid))
+    process.send_signal(number)
+    printed, _ = process.communicate()
+    assert process.returncode == 0
+    assert "Traceback" not in printed
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_unit_that_did_not_come_back_can_be_unplugged(start_node):
+    node = start_node("--plug=vision")
+    assert node.stop() == 0
+    active = node.state / "active.json"
+    active.write_text(json.dumps({"units": {"vision": "sha256:" + "0" * 64}}), encoding="utf-8")
+    again = start_node(state=node.state)
+    with again.client() as client:
+        assert client.delete("/v1/units/vision", headers=again.admin).status_code == 200
+        assert client.delete("/v1/units/vision", headers=again.admin).status_code == 404
+    assert json.loads(active.read_text(encoding="utf-8")) == {"units": {}}
+
+
+def workers_of(pid: int) -> list[int]:
+    """The worker processes of a node."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    return [
+        int(child)
+        for child in (children.read_text().split() if children.exists() else ())
+        if b"hailmesh.sandboxes.worker" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]

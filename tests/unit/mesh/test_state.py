@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from hailmesh.hail.errors import MeshError
+from hailmesh.hail.errors import DeviceError, MeshError
 from hailmesh.mesh.state import ActiveUnits, admin_token, write_atomic
 
 
@@ -38,3 +38,20 @@ def test_a_write_that_fails_leaves_the_old_content_and_no_litter(tmp_path):
         write_atomic(path, "not bytes")  # type: ignore[arg-type]
     assert json.loads(path.read_bytes()) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"units": {"vision": 1}}', '{"units": {"vision": null}}', '{"units": {"vision": "asr"}}', "[]"],
+)
+def test_an_entry_that_is_no_digest_is_damage(tmp_path, content):
+    (tmp_path / "active.json").write_text(content, encoding="utf-8")
+    with pytest.raises(MeshError, match="is damaged"):
+        ActiveUnits(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    active = ActiveUnits(tmp_path)
+    (tmp_path / "active.json").mkdir()
+    with pytest.raises(DeviceError, match=r"can't write .*active\.json"):
+        active.set("vision", "sha256:" + "0" * 64)
