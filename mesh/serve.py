@@ -58,7 +58,14 @@ async def serve(config: Config, started: Started) -> int:
     with ExitStack() as stack:
         listener = stack.enter_context(listen(config))
         port = listener.getsockname()[1]
-        token = admin_token(config.state)
+        try:
+            config.state.mkdir(parents=True, exist_ok=True)
+            token = admin_token(config.state)
+        except OSError as error:
+            raise UsageError(
+                f"the state folder {config.state} can't be used ({error.strerror}: {error.filename}): choose"
+                " another --state, or make it a folder that this user may write"
+            ) from None
         ending = stack.enter_context(_signals())
         node = wiring.build(config, stack)
         restoring = asyncio.ensure_future(node.restore())

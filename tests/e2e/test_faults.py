@@ -201,3 +201,16 @@ def workers_of(pid: int) -> list[int]:
         for child in (children.read_text().split() if children.exists() else ())
         if b"hailmesh.sandboxes.worker" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
+
+
+@pytest.mark.parametrize("name", ["", "admin.token"])
+def test_a_state_folder_that_cannot_be_used_is_named_in_one_line(hailmesh, tmp_path, name):
+    state = tmp_path / "unusable"
+    if name:
+        (state / name).mkdir(parents=True)
+    else:
+        state.write_text("a file in a folder's place", encoding="utf-8")
+    done = hailmesh("up", "--port", "0", HAILMESH_STATE=str(state))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"the state folder {state} can't be used" in done.stderr
