@@ -172,6 +172,6 @@ def test_code_that_doesnt_compile_is_shown(
     (tmp_path / "llm" / "llm.c").write_text("int x = nonsense;\n")
     monkeypatch.setattr(build, "_HERE", tmp_path)
     monkeypatch.setattr(sources, "known", list)
-    with pytest.raises(UsageError, match=r"(?s)the guest 'llm' doesn't compile:.*nonsense"):
+    with pytest.raises(UsageError, match=r"(?s)'llm' doesn't compile:.*nonsense"):
         build.build(["llm"], tmp_path / "out", cache, tmp_path / "downloads")
     assert list((tmp_path / "out").iterdir()) == []
