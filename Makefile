@@ -10,7 +10,7 @@ export PYTHONSAFEPATH := 1
 export ORT_DISABLE_TELEMETRY := 1
 export HAILMESH_STATE := $(abspath $(STATE))
 
-GUEST_SOURCES := $(shell find sandboxes/guests sandboxes/sdk -name '*.[ch]' -o -name '*.toml' -o -name 'build.py')
+GUEST_SOURCES := $(shell find sandboxes/guests sandboxes/sdk -name '*.[ch]' -o -name '*.toml' -o -name 'build.py' -o -name 'sources.py')
 UNIT_SOURCES  := $(shell find oci/convert oci/units -type f -not -name '*.pyc')
 IMAGE_SOURCES := $(wildcard oci/*.py)
 BENCHES       := $(patsubst tests/bench/%.py,%,$(filter-out tests/bench/all.py tests/bench/harness.py,$(wildcard tests/bench/*.py)))

@@ -6,7 +6,9 @@
  *   _initialize()               run once in every fresh instance, before anything else
  *   mesh_abi() -> 1
  *   mesh_reserve(bytes) -> ptr  64 KiB-aligned space of its own for a window, or 0; called by the host
- *                               from inside part_map and tensor_map, so it must not call the host
+ *                               from inside part_map and tensor_map, so it must not call the host.
+ *                               The space is the unit's again (to free, say) after tensor_unmap and
+ *                               tensor_drop; a part's goes to windows of the instance's next request
  *   mesh_handle() -> errno      answer one request
  *
  * and imports what it uses from module "mesh_v1". All parameters and results are i32 unless marked.

@@ -6,17 +6,37 @@
 #include "mesh_v1.h"
 #include "refuse.h"
 
+#define REMEMBERED 64
+
+/* The token that a piece of the template names, or -ENOENT. The configuration lives as long as the instance, so
+ * a piece is known by its address, and the host is asked once however many turns there are. */
+static int32_t token_of(int32_t graph, yyjson_val *piece) {
+  static struct {
+    yyjson_val *piece;
+    int32_t id;
+  } known[REMEMBERED];
+  static size_t count;
+  for (size_t i = 0; i < count; i++) {
+    if (known[i].piece == piece) return known[i].id;
+  }
+  int32_t id = mesh_text_token(graph, yyjson_get_str(piece), (int32_t)yyjson_get_len(piece));
+  if (count < REMEMBERED && (id >= 0 || id == -ENOENT)) {
+    known[count].piece = piece;
+    known[count++].id = id;
+  }
+  return id;
+}
+
 /* One list of pieces of the template. */
 static int32_t add_pieces(const struct fields *of, const char *name, struct prompt *prompt) {
   yyjson_val *pieces = NULL, *piece;
   size_t index, count;
   TRY(field_list(of, name, &pieces));
   yyjson_arr_foreach(pieces, index, count, piece) {
-    const char *text = yyjson_get_str(piece);
-    if (text == NULL) return field_error(of, name, "a list of strings");
-    int32_t id = mesh_text_token(prompt->graph, text, (int32_t)yyjson_get_len(piece));
+    if (!yyjson_is_str(piece)) return field_error(of, name, "a list of strings");
+    int32_t id = token_of(prompt->graph, piece);
     if (id < 0 && id != -ENOENT) return host_failure(id, "reading the template");
-    TRY(id >= 0 ? prompt_token(prompt, id) : prompt_text(prompt, text, yyjson_get_len(piece)));
+    TRY(id >= 0 ? prompt_token(prompt, id) : prompt_text(prompt, yyjson_get_str(piece), yyjson_get_len(piece)));
   }
   return 0;
 }
