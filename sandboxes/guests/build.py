@@ -52,7 +52,7 @@ def build(names: Iterable[str], out: Path, cache: Path, downloads: Path) -> dict
     out.mkdir(parents=True, exist_ok=True)
     objects = {source.name: _objects(source, cache) for source in used}
     modules = {name: _compile(name, used, objects, out, cache) for name in names}
-    (out / _NOTICES).write_text(_notices(used, cache))
+    (out / _NOTICES).write_text(_notices(cache))
     return modules
 
 
@@ -104,10 +104,13 @@ def _zig(arguments: Sequence[str], cache: Path, name: str) -> None:
         raise UsageError(f"{name!r} doesn't compile:\n{ended.stderr.strip()}")
 
 
-def _notices(used: Iterable[Source], cache: Path) -> str:
-    """The licences of what is compiled into the guests. The C library is that of ziglang."""
+def _notices(cache: Path) -> str:
+    """The licences of what is compiled into the guests, those that were built before, too. The C library is
+    that of ziglang."""
     texts = [
-        f"{source.name} ({source.licence})\n\n{source.notice_in(cache / source.name)}\n" for source in used
+        f"{source.name} ({source.licence})\n\n{source.notice_in(cache / source.name)}\n"
+        for source in sources.known()
+        if (cache / source.name).is_dir()
     ]
     spec = find_spec("ziglang")
     assert spec is not None and spec.origin is not None, "checked by build()"
