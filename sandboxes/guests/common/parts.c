@@ -107,6 +107,9 @@ int32_t part_bytes(const struct part *part, struct bytes *bytes) {
   }
   if (bytes->size == 0) return 0;
   int32_t data = mesh_part_map(part->index);
+  if (data == -ENOMEM) {
+    return refuse(E2BIG, "input '%s' has %zu bytes, the sandbox has no room for them", part->name, bytes->size);
+  }
   if (data < 0) return host_failure(data, "reading the request");
   bytes->data = (const uint8_t *)(uintptr_t)(uint32_t)data;
   return 0;

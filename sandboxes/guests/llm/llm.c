@@ -47,18 +47,20 @@ static int32_t make_prompt(const struct fields *config, const struct options *op
   return prompt_end(prompt);
 }
 
+static int32_t context_of(const struct graph *graph, int64_t *context) {
+  *context = 0;
+  TRY(field_integer(&graph->fields, "context", 2, INT32_MAX, context));
+  return *context == 0 ? fault("graph '%s' is no sequence", graph->name) : 0;
+}
+
 /* How many tokens may be generated: what was asked for, cut to what fits after the prompt. */
-static int32_t limit_of(const struct graph *graph, const struct options *options, size_t prompt_tokens,
-                        int64_t *limit) {
-  int64_t context = 0;
-  TRY(field_integer(&graph->fields, "context", 2, INT32_MAX, &context));
-  if (context == 0) return fault("graph '%s' is no sequence", graph->name);
-  if (prompt_tokens == 0) return refuse(EINVAL, "the prompt is empty");
-  if ((int64_t)prompt_tokens >= context) {
-    return refuse(E2BIG, "the prompt has %zu tokens, at most %lld fit (of %lld, one is for the answer)",
-                  prompt_tokens, context - 1, context);
+static int32_t limit_of(int64_t context, const struct options *options, const struct prompt *prompt, int64_t *limit) {
+  if (prompt->count == 0) return refuse(EINVAL, "the prompt is empty");
+  if ((int64_t)prompt->count >= context) {
+    return refuse(E2BIG, "the prompt has %s%zu tokens, at most %lld fit (of %lld, one is for the answer)",
+                  prompt->cut ? "over " : "", prompt->count, context - 1, context);
   }
-  *limit = context - (int64_t)prompt_tokens;
+  *limit = context - (int64_t)prompt->count;
   if (options->max_tokens > 0 && options->max_tokens < *limit) *limit = options->max_tokens;
   return 0;
 }
@@ -67,11 +69,13 @@ static int32_t answer(const struct fields *config, const struct options *options
                       struct prompt *prompt) {
   struct bytes text;
   yyjson_val *stop_tokens = NULL;
-  int64_t limit;
+  int64_t context, limit;
   TRY(field_list(config, "stop_tokens", &stop_tokens));
+  TRY(context_of(graph, &context));
+  prompt->too_many = (size_t)context;
   TRY(read_text(&text));
   TRY(make_prompt(config, options, text, prompt));
-  TRY(limit_of(graph, options, prompt->count, &limit));
+  TRY(limit_of(context, options, prompt, &limit));
   return generate(graph, prompt, limit, stop_tokens, options);
 }
 

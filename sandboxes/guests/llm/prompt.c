@@ -1,5 +1,6 @@
 #include "prompt.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static int32_t grow(void **block, size_t *room, size_t wanted, size_t size) {
   if (wanted <= *room) return 0;
   size_t larger = wanted > 2 * *room ? wanted : 2 * *room;
   void *moved = realloc(*block, larger * size);
-  if (moved == NULL) return -ENOMEM;
+  if (moved == NULL) return refuse(E2BIG, "the sandbox has no room for a prompt that long");
   *block = moved;
   *room = larger;
   return 0;
@@ -67,6 +68,8 @@ int32_t prompt_end(struct prompt *prompt) {
     TRY(grow((void **)&prompt->ids, &prompt->room, guess, sizeof *prompt->ids));
   }
   while (left > 0) {
+    prompt->cut = prompt->cut || prompt->count >= prompt->too_many;
+    if (prompt->cut) return 0;
     size_t length = piece_end(text, left);
     TRY(encode(prompt, text, length));
     text += length;

@@ -2,16 +2,19 @@
 #ifndef LLM_PROMPT_H
 #define LLM_PROMPT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Tokens of a prompt in the making. Text that follows text is encoded together with it, since tokens may
  * span both; a special token ends it. */
 struct prompt {
-  int32_t graph;   /* whose tokenizer is used */
+  int32_t graph;     /* whose tokenizer is used */
+  size_t too_many;   /* with so many tokens the prompt is refused anyway, so no more text is encoded */
+  bool cut;          /* that happened: there would be more */
   int32_t *ids;
   size_t count, room;
-  char *pending;   /* text that isn't encoded yet */
+  char *pending;     /* text that isn't encoded yet */
   size_t pending_size, pending_room;
 };
 

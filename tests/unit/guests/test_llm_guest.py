@@ -222,6 +222,21 @@ def test_a_prompt_beyond_the_context_is_refused_with_both_figures(llm: Any) -> N
             llm.ask(prompt="p" * size)
 
 
+def test_a_book_of_a_prompt_is_not_encoded_to_its_end(llm: Any) -> None:
+    llm.tokens.encoded.clear()
+    with pytest.raises(TooLarge, match=r"the prompt has over \d+ tokens, at most 4095 fit"):
+        llm.ask(text(llm, "much too long " * 300_000))
+    assert len("".join(llm.tokens.encoded)) < 1_200_000, "the first piece, perhaps twice"
+
+
+def test_a_prompt_beyond_the_sandboxs_memory_is_too_large(llm: Any) -> None:
+    llm.memory = 8 << 20
+    for size in (5 << 20, 20 << 20):
+        with pytest.raises(TooLarge, match="the sandbox has no room for"):
+            llm.ask(text(llm, "x" * size))
+    assert llm.ask(text(llm, "Hi")).body["text"] == "Hello."
+
+
 def test_max_tokens_is_cut_to_what_fits(llm: Any) -> None:
     llm.says("y" * 100, context=64)
     answer = llm.ask(prompt="p" * 60, max_tokens=1000)

@@ -139,6 +139,8 @@ def test_a_picture_too_large_for_the_sandbox_says_so(vision: Any, pictures: Any)
     vision.memory = 8 << 20
     data = pictures.png(np.zeros((2000, 2000, 3), np.uint8))
     refused(vision, data, TooLarge, "the PNG needs more memory to decode than the sandbox has")
+    message = r"input 'part' has \d+ bytes, the sandbox has no room for them"
+    refused(vision, data + bytes(9 << 20), TooLarge, message)
     assert vision.ask(vision.part(pictures.quarters())).body["labels"]
 
 
